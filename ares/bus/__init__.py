@@ -1,0 +1,1 @@
+"""How plugins live together: actors, mailboxes, subscriptions, order and health. The only room that knows pykka."""

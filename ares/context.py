@@ -1,0 +1,159 @@
+"""What a call is handed besides its arguments: how long it has, whether it is still wanted, and whom to tell.
+
+``StepContext`` is a step's side of its attempt; what it does with a call (who keeps it, who waits for it) is the
+business of the ``AttemptPort`` behind it.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from ares.records import Step, StepResult
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AttemptPort(Protocol):
+    """What a StepContext needs of whoever runs the attempt. Every method but ``deadline``, ``is_cancelled`` and
+    ``logger`` raises ``AttemptEnded`` once the attempt is over."""
+
+    def deadline(self) -> float | None:
+        """The monotonic time, in seconds, at which the attempt ends; None for never."""
+
+    def is_cancelled(self) -> bool:
+        """Whether the attempt is asked to end."""
+
+    def variables(self) -> Mapping[str, Any]:
+        """The variables as they were when the step became ready."""
+
+    def upstream(self) -> Mapping[str, StepResult]:
+        """The dependencies' results by step id."""
+
+    def idempotency_key(self, key: str | None) -> str:
+        """A key of the instance, or of one effect of it, that stays the same however often it runs."""
+
+    def set(self, name: str, value: Any) -> None:
+        """Keep a variable write for the attempt's success."""
+
+    def once(self, key: str, fn: Callable[[], Any]) -> Any:
+        """The result of ``fn``, committed; of an earlier run, if there is one."""
+
+    def tool(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of ``fn``, the call recorded."""
+
+    def emit(self, event_type: str, payload: Mapping[str, Any]) -> None:
+        """Record an event."""
+
+    def progress(self, done: float, total: float | None) -> None:
+        """Say how far the body is."""
+
+    def logger(self) -> Any:
+        """A logger bound to the execution and the step."""
+
+
+class StepContext:
+    """A step's view of its own attempt, passed to a parameter named ``ctx``.
+
+    Attributes:
+        execution_id: the execution it belongs to.
+        step: what runs: ids, path, attempt, inputs.
+        metadata: the metadata that the run was given.
+    """
+
+    __slots__ = ("_port", "execution_id", "metadata", "step")
+
+    def __init__(self, execution_id: str, step: Step, metadata: Mapping[str, str], port: AttemptPort) -> None:
+        self.execution_id = execution_id
+        self.step = step
+        self.metadata = metadata
+        self._port = port
+
+    def __repr__(self) -> str:
+        return f"<StepContext {self.execution_id} {self.step.path} attempt {self.step.attempt}>"
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self.step.attempt
+
+    @property
+    def round(self) -> int:
+        """Which round this is, from 1."""
+        return self.step.round
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """The values its parameters took, by parameter."""
+        return self.step.inputs
+
+    @property
+    def variables(self) -> Mapping[str, Any]:
+        """A read-only snapshot of the variables from when the step became ready."""
+        return self._port.variables()
+
+    @property
+    def upstream(self) -> Mapping[str, StepResult]:
+        """The results of the steps it depends on, by step id: status, reason, output."""
+        return self._port.upstream()
+
+    @property
+    def deadline(self) -> float | None:
+        """When the attempt ends, in seconds of ``time.monotonic()``; None when it has no timeout."""
+        return self._port.deadline()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the attempt should end: its execution was cancelled or is closing, or its time is up."""
+        return self._port.is_cancelled()
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same text for every attempt, resume and process that runs this step of this execution."""
+        return self._port.idempotency_key(None)
+
+    def idempotency_key_for(self, key: str) -> str:
+        """As ``idempotency_key``, for one of several effects of the step: the one done under ``once(key, ...)``."""
+        return self._port.idempotency_key(key)
+
+    def set(self, name: str, value: Any) -> None:
+        """Write a variable, if and when the step succeeds.
+
+        Raises:
+            WriteError: the step does not declare ``name`` in its ``writes``.
+        """
+        self._port.set(name, value)
+
+    def once(self, key: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call ``fn`` once for this step, whatever happens: its result is committed before this returns, and a later
+        attempt or resume is given that result instead of a call.
+
+        If the process dies between the effect and the commit, ``fn`` runs again: give it ``idempotency_key_for(key)``.
+
+        Raises:
+            SerializationError: the result cannot be stored.
+            StoreError: the result could not be committed.
+        """
+        result: T = self._port.once(key, lambda: fn(*args, **kwargs))
+        return result
+
+    def tool(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call ``fn`` and record the call under ``name``: input, output, seconds, success. Returns or raises as it does."""
+        result: T = self._port.tool(name, fn, args, kwargs)
+        return result
+
+    def emit(self, event_type: str, /, **payload: Any) -> None:
+        """Record an event of the step's own; ``event_type`` is any dotted name.
+
+        Raises:
+            SerializationError: the payload cannot be stored.
+        """
+        self._port.emit(event_type, payload)
+
+    def progress(self, done: float, total: float | None = None) -> None:
+        """Say how far the body is, for those who watch. Not kept."""
+        self._port.progress(done, total)
+
+    @property
+    def logger(self) -> Any:
+        """A loguru logger bound to ``execution_id`` and ``step``."""
+        return self._port.logger()

@@ -1,0 +1,272 @@
+"""One attempt: the fence around a piece of work, and the context that its code sees.
+
+An attempt is over once, whoever says so first: its own thread with an outcome, or the walk's owner with a timeout or a
+cancel. ``close`` decides that under the attempt's lock; everything the body asks of its context takes the same lock,
+so nothing of an attempt that is over reaches the journal.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextvars import Context as ContextVars
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from ares.context import StepContext
+from ares.engine.results import step_id_of, step_result
+from ares.errors import AttemptEnded, SerializationError, UsageError, WriteError
+from ares.journal.notes import Emitted, Remembered, ToolCalled
+from ares.records import Step, StepResult, StepStatus
+from ares.walk.walk import Work, WorkKind
+from ares.workflow import BindingKind, Call
+
+if TYPE_CHECKING:
+    from ares.engine.driver import Driver
+    from ares.engine.pool import Worker
+
+#: The attempt whose code is running here; what makes a run nested.
+current: ContextVar["Attempt | None"] = ContextVar("ares_attempt", default=None)
+
+
+class Attempt:
+    """A piece of work handed to a thread, and the ``AttemptPort`` of its context."""
+
+    def __init__(self, driver: "Driver", work: Work, number: int, variables: ContextVars) -> None:
+        self.driver = driver
+        self.work = work
+        self.instance = work.instance
+        self.epoch = work.epoch
+        self.number = number
+        self.timeout = work.instance.node.spec.timeout
+        self.context_vars = variables
+        self.worker: Worker | None = None
+        self.cancelled = False
+        self.writes: dict[str, Any] = {}
+        self.done: float | None = None
+        self.total: float | None = None
+        #: Nested runs under way, to be stopped with it.
+        self.nested: list[Driver] = []
+        self._ends_at: float | None = None
+        self._lock = threading.Lock()
+        self._over = False
+        self._runs = 0
+        self._asking: set[str] = set()
+
+    @property
+    def kind(self) -> WorkKind:
+        """What is done."""
+        return self.work.kind
+
+    @property
+    def path(self) -> str:
+        """Where in the execution."""
+        return self.instance.path
+
+    # --- its life -------------------------------------------------------------------------------
+
+    def start_clock(self) -> None:
+        """The body begins now: its timeout counts from here."""
+        if self.timeout is not None:
+            self._ends_at = time.monotonic() + self.timeout
+
+    def close(self) -> bool:
+        """End the attempt. True for the one who does."""
+        with self._lock:
+            if self._over:
+                return False
+            self._over = True
+            return True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether somebody ended it."""
+        return self._over
+
+    def cancel(self, reason: str, *, for_good: bool = False) -> None:
+        """Ask the body to end, and the runs nested in it: those are interrupted, or cancelled ``for_good``."""
+        self.cancelled = True
+        with self._lock:
+            nested = list(self.nested)
+        for driver in nested:
+            if for_good:
+                driver.request_cancel(reason)
+            else:
+                driver.request_stop(reason)
+
+    def next_run(self) -> int:
+        """Number the nested runs of this attempt, from 1."""
+        with self._alive():
+            self._runs += 1
+            return self._runs
+
+    def adopt(self, driver: "Driver") -> None:
+        """A nested run begins: it ends with this attempt."""
+        with self._alive():
+            self.nested.append(driver)
+
+    def disown(self, driver: "Driver") -> None:
+        """A nested run is over."""
+        with self._lock:
+            self.nested.remove(driver)
+
+    def _alive(self) -> "_Fence":
+        return _Fence(self)
+
+    # --- what the body sees ----------------------------------------------------------------------
+
+    def context(self, call: Call, values: list[Any]) -> StepContext:
+        """The context of a call that takes these values."""
+        instance = self.instance
+        spec = instance.node.spec
+        inputs = {b.parameter: v for b, v in zip(call.bindings, values, strict=True) if b.kind is not BindingKind.CTX}
+        step = Step(
+            step_id=step_id_of(instance),
+            path=instance.path,
+            base_id=instance.node.id,
+            index=instance.index,
+            round=instance.scope.round,
+            name=spec.name,
+            agent_type=spec.agent_type,
+            status=StepStatus.RUNNING,
+            attempt=self.number,
+            inputs=inputs,
+            metadata=spec.metadata,
+            started_at=datetime.now(UTC),
+        )
+        return StepContext(self.driver.execution_id, step, self.driver.metadata, self)
+
+    def deadline(self) -> float | None:
+        """See ``AttemptPort``."""
+        return self._ends_at
+
+    def is_cancelled(self) -> bool:
+        """See ``AttemptPort``."""
+        return self.cancelled or self._over
+
+    def variables(self) -> Mapping[str, Any]:
+        """See ``AttemptPort``."""
+        self._check()
+        return self.driver.values.snapshot(self.instance.scope, self.instance.snapshot)
+
+    def upstream(self) -> Mapping[str, StepResult]:
+        """See ``AttemptPort``."""
+        self._check()
+        scope = self.instance.scope
+        return {scope.instances[i].node.id: step_result(scope.instances[i]) for i in self.instance.node.deps}
+
+    def idempotency_key(self, key: str | None) -> str:
+        """See ``AttemptPort``."""
+        instance = self.instance
+        parts = (self.driver.execution_id, instance.path, str(instance.scope.round), str(instance.born), key or "")
+        return blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+    def set(self, name: str, value: Any) -> None:
+        """See ``AttemptPort``."""
+        if name not in self.instance.node.spec.writes:
+            raise WriteError(self.path, name)
+        with self._alive():
+            self.writes[name] = value
+
+    def once(self, key: str, fn: Callable[[], Any]) -> Any:
+        """See ``AttemptPort``."""
+        _need_text("the key of once()", key)
+        born = self.instance.born
+        with self._alive():
+            found, value = self.driver.recall(self.path, born, key)
+            if found:
+                return value
+            if key in self._asking:
+                raise UsageError(f"once({key!r}) is running in another thread of step {self.path!r} already")
+            self._asking.add(key)
+        try:
+            value = fn()
+            note = Remembered(self.path, self.instance.scope.round, born, key, value)
+            body = self.driver.encode(note)
+            with self._alive():
+                ticket = self.driver.note(note, body)
+            ticket.wait(self.driver.commit_timeout)
+            self.driver.remember(note)
+            return value
+        finally:
+            with self._lock:
+                self._asking.discard(key)
+
+    def tool(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """See ``AttemptPort``."""
+        self._check()
+        began = time.monotonic()
+        output, error = None, ""
+        try:
+            output = fn(*args, **kwargs)
+            return output
+        except BaseException as raised:
+            error = f"{type(raised).__name__}: {raised}"
+            raise
+        finally:
+            shown: Any = {"args": list(args), "kwargs": kwargs} if kwargs else list(args)
+            self._record_tool(name, shown, output, time.monotonic() - began, error)
+
+    def _record_tool(self, name: str, given: Any, output: Any, seconds: float, error: str) -> None:
+        redact = self.driver.options.redact
+        if redact is not None:
+            given, output = redact(f"{name}.input", given), redact(f"{name}.output", output)
+        round_ = self.instance.scope.round
+        note = ToolCalled(self.path, round_, self.number, name, given, output, seconds, not error, error)
+        body = self.driver.encode(note)
+        with self._alive():
+            self.driver.note(note, body, lazy=True)
+
+    def emit(self, event_type: str, payload: Mapping[str, Any]) -> None:
+        """See ``AttemptPort``."""
+        _need_text("an event's type", event_type)
+        redact = self.driver.options.redact
+        if redact is not None:
+            payload = {name: redact(f"{event_type}.{name}", value) for name, value in payload.items()}
+        note = Emitted(self.path, self.instance.scope.round, self.number, event_type, payload)
+        try:
+            body = self.driver.encode(note)
+        except SerializationError as error:
+            error.where = f"{error.where} of step {self.path!r}"
+            raise
+        with self._alive():
+            self.driver.note(note, body, lazy=True)
+
+    def progress(self, done: float, total: float | None) -> None:
+        """See ``AttemptPort``."""
+        with self._alive():
+            self.done, self.total = done, total
+
+    def logger(self) -> Any:
+        """See ``AttemptPort``."""
+        from loguru import logger
+
+        return logger.bind(execution_id=self.driver.execution_id, step=self.path)
+
+    def _check(self) -> None:
+        if self._over:
+            raise AttemptEnded(self.path)
+
+
+def _need_text(what: str, value: object) -> None:
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{what} must be a non-empty str, not {value!r}")
+
+
+class _Fence:
+    """``with fence:`` holds the attempt's lock, and raises AttemptEnded if it is over."""
+
+    __slots__ = ("_attempt",)
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+
+    def __enter__(self) -> None:
+        self._attempt._lock.acquire()  # noqa: SLF001 - the fence is the attempt's own
+        if self._attempt._over:  # noqa: SLF001 - as above
+            self._attempt._lock.release()  # noqa: SLF001 - as above
+            raise AttemptEnded(self._attempt.path)
+
+    def __exit__(self, *_: object) -> None:
+        self._attempt._lock.release()  # noqa: SLF001 - as above

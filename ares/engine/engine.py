@@ -1,0 +1,397 @@
+"""Starts walks: makes, claims and replays executions, and hands each to a thread that walks it.
+
+Knows a ``Journal`` and a ``Bus``, and which executions are walked in this process.
+"""
+
+import contextvars
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from hashlib import blake2b
+from typing import Any
+
+import attrs
+
+from ares.engine.attempt import Attempt, current
+from ares.engine.driver import Driver, Setting
+from ares.engine.loops import Mail, WalksThread, walk_here
+from ares.engine.options import CANCEL_GRACE, Options
+from ares.engine.pool import WorkerPool
+from ares.engine.replay import Replay, check_drift, codec_for, nodes_of, replay
+from ares.engine.results import WorkflowResult, make_result
+from ares.engine.variables import Values
+from ares.errors import AttemptEnded, DefinitionError, RuntimeClosedError
+from ares.journal.encoding import encode
+from ares.journal.protocol import Claim, Journal, NewExecution
+from ares.plugin.bus import Bus
+from ares.records import ExecutionStatus
+from ares.values import Codec
+from ares.walk import facts as f
+from ares.walk.setback import plan
+from ares.walk.walk import Walk
+from ares.workflow import Call, Graph, Workflow, bind_call
+
+#: How many definitions an engine remembers: a program may make a workflow for each run.
+MAX_DEFINITIONS = 256
+
+Agents = Mapping[str, Callable[..., Any]]
+
+
+@attrs.frozen(eq=False)
+class Definition:
+    """A workflow ready to be walked: its graph, its codec, its agents' calls."""
+
+    graph: Graph
+    codec: Codec
+    calls: Mapping[Any, Call]
+    #: The steps as facts keep them.
+    nodes: tuple[tuple[str, str, tuple[str, ...]], ...]
+
+    @property
+    def id(self) -> str:
+        """The workflow's id."""
+        return self.graph.workflow.id
+
+
+@attrs.define(eq=False)
+class Begun:
+    """An execution that is claimed and about to be walked."""
+
+    definition: Definition
+    claim: Claim
+    walk: Walk
+    metadata: Mapping[str, str]
+    remembered: dict[tuple[str, int, str], Any]
+    after_crash: bool = False
+
+
+class Engine:
+    """Walks executions on one store. Thread-safe."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        bus: Bus,
+        options: Options,
+        agents: Agents,
+        max_workers: int,
+        warnings: Sequence[str] = (),
+    ) -> None:
+        #: What the journal had to say, oldest first; grows.
+        self._warnings = warnings
+        self.journal = journal
+        self.bus = bus
+        self.options = options
+        self._agents = agents
+        self._lock = threading.Lock()
+        #: The definition last seen under each workflow id, the least recently used first.
+        self._definitions: OrderedDict[str, Definition] = OrderedDict()
+        self._live: dict[str, Driver] = {}
+        self._unwatch: dict[str, Callable[[], None]] = {}
+        self._closing = False
+        self.pool = WorkerPool(journal.name, max_workers)
+        self.walks = WalksThread(journal.name)
+
+    # --- definitions ------------------------------------------------------------------------------------
+
+    def define(self, workflow: Workflow) -> Definition:
+        """Validate a workflow and bind its agents.
+
+        Raises:
+            DefinitionError: it cannot run.
+            NotBuiltError: it uses what does not exist yet.
+        """
+        graph = workflow.graph()
+        known = self.known(workflow.id)
+        if known is not None and known.graph is graph:
+            return known
+        made = Definition(graph, codec_for(graph), self._bind_agents(graph), nodes_of(graph))
+        with self._lock:
+            self._definitions[workflow.id] = made
+            while len(self._definitions) > MAX_DEFINITIONS:
+                self._definitions.popitem(last=False)
+        return made
+
+    def known(self, workflow_id: str) -> Definition | None:
+        """The definition last seen under an id."""
+        with self._lock:
+            if workflow_id in self._definitions:
+                self._definitions.move_to_end(workflow_id)
+            return self._definitions.get(workflow_id)
+
+    def _bind_agents(self, graph: Graph) -> dict[Any, Call]:
+        calls: dict[Any, Call] = {}
+        waiting = [graph]
+        while waiting:
+            each = waiting.pop()
+            for node in each.nodes:
+                if node.run is None and node.child is None:
+                    fn = self._agents.get(node.spec.agent_type)
+                    if fn is None:
+                        names = ", ".join(map(repr, self._agents)) or "none"
+                        problem = f"agent_type {node.spec.agent_type!r} is not registered (agents: {names})"
+                        raise DefinitionError(each.workflow.id, problem, node.id)
+                    calls[node] = bind_call(fn, node, each)
+            waiting.extend(each.children)
+        return calls
+
+    # --- beginning ----------------------------------------------------------------------------------------
+
+    def begin_new(self, definition: Definition, request: "RunRequest", status: ExecutionStatus) -> Begun:
+        """Store a new execution and claim it; committed when this returns.
+
+        Raises:
+            InputError: the inputs do not fit the declaration.
+            SerializationError: an input cannot be stored.
+            ExecutionExistsError: the id is taken.
+        """
+        graph = definition.graph
+        fingerprint = graph.fingerprint
+        workflow = graph.workflow
+        fact = f.Created(
+            workflow.id,
+            workflow.version,
+            fingerprint.digest,
+            fingerprint.shape,
+            definition.nodes,
+            workflow.bind_inputs(request.inputs),
+            dict(workflow.variables),
+            {name: r if isinstance(r, str) else "custom" for name, r in workflow.reducers.items()},
+            request.timeout,
+            dict(request.metadata),
+        )
+        body: Any = fact
+        if not self.journal.keeps_references or self.options.check_values:
+            text = encode(fact, definition.codec)
+            body = fact if self.journal.keeps_references else text
+        new = NewExecution(
+            request.execution_id, workflow.id, workflow.version, request.parent_id, request.metadata, time.time_ns()
+        )
+        claim = self.journal.create(new, status, [(fact.kind, "", body)], claimed=True)
+        walk = Walk(graph, request.execution_id)
+        walk.apply(fact)
+        return Begun(definition, claim, walk, request.metadata, {})
+
+    def _replay(self, definition: Definition, execution_id: str) -> Replay:
+        entries = self.journal.entries(execution_id)
+        return replay(definition.graph, execution_id, entries, definition.codec, self.journal.name)
+
+    def begin_again(self, definition: Definition, execution_id: str, how: "ResumeRequest") -> Begun:
+        """Claim an execution and prepare going on with it: what it was, what is set back, what changed.
+
+        Raises:
+            ExecutionBusyError: a live owner walks it.
+            WorkflowChangedError: the definition differs, and the change was not accepted.
+            UsageError: ``rerun`` names what is not there.
+        """
+        claim = self.journal.claim(execution_id)
+        try:
+            found = self._replay(definition, execution_id)
+            if not how.accept_changes:
+                check_drift(found, definition.graph)
+            fact = self._resumed(definition, found, how)
+            body: Any = fact if self.journal.keeps_references else encode(fact, definition.codec)
+            log = self.journal.log(claim)
+            log.append([(fact.kind, "", body)], status=ExecutionStatus.RUNNING).wait(120.0)
+            found.walk.apply(fact)
+        except BaseException:
+            self.journal.release(claim)
+            raise
+        crashed = bool(fact.in_flight)
+        return Begun(definition, claim, found.walk, found.created.metadata, found.remembered, crashed)
+
+    def _resumed(self, definition: Definition, found: Replay, how: "ResumeRequest") -> f.Resumed:
+        state = found.walk.state
+        failed = state.ended is not None and state.ended.status is not ExecutionStatus.COMPLETED
+        in_flight = found.in_flight()
+        fact = f.Resumed(
+            state.epoch + 1,
+            in_flight,
+            plan(state, how.rerun, failed=failed),
+            reopened=how.reopen,
+            timeout=how.timeout,
+        )
+        fingerprint = definition.graph.fingerprint
+        if fingerprint.digest != found.fingerprint.digest:
+            fact.accepted = tuple(fingerprint.steps)
+            fact.nodes = definition.nodes
+            fact.digest, fact.shape, fact.version = fingerprint.digest, fingerprint.shape, fingerprint.version
+        return fact
+
+    # --- walking --------------------------------------------------------------------------------------------
+
+    def _setting(self, begun: Begun, *, submitted: bool) -> Setting:
+        references = self.journal.keeps_references
+        return Setting(
+            execution_id=begun.claim.execution_id,
+            walk=begun.walk,
+            log=self.journal.log(begun.claim),
+            codec=None if references and not self.options.check_values else begun.definition.codec,
+            options=self.options,
+            pool=self.pool,
+            bus=self.bus,
+            calls=begun.definition.calls,
+            metadata=begun.metadata,
+            variables=contextvars.copy_context(),
+            remembered=begun.remembered,
+            keeps_references=references,
+            warnings_before=len(self._warnings),
+            is_submitted=submitted,
+            after_crash=begun.after_crash,
+        )
+
+    def _admit(self, driver: Driver) -> None:
+        with self._lock:
+            closing = self._closing
+            if not closing:
+                self._live[driver.execution_id] = driver
+        if closing:
+            driver.crash(RuntimeClosedError("the Runtime is closed"))
+            raise RuntimeClosedError("the Runtime is closed")
+        end = self.journal.watch(
+            driver.execution_id, lambda request: driver.on_request(request, self.journal.close_request)
+        )
+        with self._lock:
+            self._unwatch[driver.execution_id] = end
+
+    def _leave(self, driver: Driver) -> None:
+        """The walk is over: nobody is told before its claim is given back."""
+        with self._lock:
+            unwatch = self._unwatch.pop(driver.execution_id, None)
+        if unwatch is not None:
+            unwatch()
+        self.journal.release(driver.log.claim)
+        with self._lock:
+            if self._live.get(driver.execution_id) is driver:
+                del self._live[driver.execution_id]
+
+    def walk(self, begun: Begun, parent: Attempt | None) -> WorkflowResult:
+        """Walk on the calling thread until the walk is over.
+
+        Raises:
+            StoreError: the store could not keep its promise.
+            RuntimeClosedError: the Runtime was closed meanwhile.
+            AttemptEnded: the step that this run is nested in is over.
+        """
+        mail = Mail()
+        driver = Driver(self._setting(begun, submitted=False), mail.post, self._leave)
+        if parent is not None:
+            parent.adopt(driver)
+        try:
+            with nullcontext() if parent is None else parent.driver.lend():
+                self._admit(driver)
+                walk_here(driver, mail)
+        finally:
+            if parent is not None:
+                parent.disown(driver)
+        return self.result_of(driver, parent)
+
+    def submit(self, begun: Begun) -> Driver:
+        """Have an execution walked on the thread that all submitted walks share."""
+        holder: list[Driver] = []
+        driver = Driver(
+            self._setting(begun, submitted=True),
+            lambda message: self.walks.post(holder[0], message),
+            self._leave,
+        )
+        holder.append(driver)
+        self._admit(driver)
+        driver.post(driver.begin)
+        if self.options.on_caller:
+            driver.over.wait()
+        return driver
+
+    def result_of(self, driver: Driver, parent: Attempt | None = None) -> WorkflowResult:
+        """The result of a walk that is over; reducers run on the calling thread."""
+        if parent is not None and parent.is_over:
+            raise AttemptEnded(parent.path)
+        if driver.error is not None:
+            raise driver.error
+        if driver.status is ExecutionStatus.INTERRUPTED and self._closing:
+            raise RuntimeClosedError(f"the Runtime was closed; execution {driver.execution_id!r} can be resumed")
+        state = driver.walk.state
+        variables = driver.values.snapshot(state.root, len(state.root.writes))
+        warnings = (*driver.warnings, *self._warnings[driver.warnings_before :])
+        return make_result(state, variables, status=driver.status, duration=driver.duration, warnings=warnings)
+
+    def stored_result(self, definition: Definition, execution_id: str, status: ExecutionStatus) -> WorkflowResult:
+        """The result of an execution that nobody walks in this process, read from its journal."""
+        found = self._replay(definition, execution_id)
+        state = found.walk.state
+        variables = Values().snapshot(state.root, len(state.root.writes))
+        return make_result(state, variables, status=status, duration=0.0)
+
+    # --- those under way ----------------------------------------------------------------------------------------
+
+    def live(self, execution_id: str) -> Driver | None:
+        """The walk of an execution in this process."""
+        with self._lock:
+            return self._live.get(execution_id)
+
+    def wait_for_previous(self, execution_id: str) -> None:
+        """A step runs again whose attempt before was ended: let that one's nested run give its claim back."""
+        driver = self.live(execution_id)
+        if driver is not None:
+            driver.over.wait(2 * CANCEL_GRACE)
+
+    def refuse(self) -> None:
+        """Begin nothing more."""
+        with self._lock:
+            self._closing = True
+
+    def close(self, timeout: float) -> None:
+        """Stop every walk in good order; what does not end in ``timeout`` seconds is cut short."""
+        with self._lock:
+            self._closing = True
+            drivers = list(self._live.values())
+        deadline = time.monotonic() + timeout
+        for driver in drivers:
+            driver.request_stop("closed", timeout)
+        inside = current.get()
+        for driver in drivers:
+            if inside is None or inside.driver is not driver:
+                driver.over.wait(max(0.0, deadline + 2.0 - time.monotonic()))
+        self.walks.close(1.0)
+        self.pool.close(max(0.1, min(1.0, deadline - time.monotonic())))
+
+    def nested_id(self, attempt: Attempt) -> str:
+        """The id of the next run nested in an attempt: the same when the step runs again."""
+        instance = attempt.instance
+        parts = (
+            attempt.driver.execution_id,
+            instance.path,
+            str(instance.scope.round),
+            str(instance.born),
+            str(attempt.next_run()),
+        )
+        return "nested-" + blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+@attrs.frozen
+class RunRequest:
+    """What a run is given."""
+
+    execution_id: str
+    inputs: Mapping[str, Any]
+    metadata: Mapping[str, str]
+    timeout: float | None = None
+    parent_id: str | None = None
+
+
+@attrs.frozen
+class ResumeRequest:
+    """How a resume goes on."""
+
+    rerun: str | Iterable[str] = ()
+    reopen: bool = False
+    accept_changes: bool = False
+    timeout: float | None = None
+
+
+def new_id() -> str:
+    """An execution id that nobody has."""
+    return uuid.uuid4().hex
+

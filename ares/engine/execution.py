@@ -1,0 +1,159 @@
+"""A handle on one execution, walked here, elsewhere, or by nobody."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+from loguru import logger
+
+from ares.engine.attempt import current
+from ares.engine.driver import Driver
+from ares.engine.results import WorkflowResult
+from ares.events import Event
+from ares.records import ExecutionStatus, Progress
+
+#: Seconds between two looks at an execution that another process walks.
+_POLL = 0.1
+
+
+class Host(Protocol):
+    """What a handle needs of its Runtime."""
+
+    def status_of(self, execution_id: str) -> ExecutionStatus:
+        """Where an execution stands."""
+
+    def result_of(self, execution_id: str, driver: Driver | None) -> WorkflowResult:
+        """The result of one whose walk is over."""
+
+    def cancel(self, execution_id: str, reason: str = "") -> bool:
+        """Record a cancel."""
+
+    def stored_events(self, execution_id: str, after: int) -> Iterator[Event]:
+        """Its events so far."""
+
+    def live(self, execution_id: str) -> Driver | None:
+        """Its walk in this process."""
+
+
+class Execution:
+    """One execution. Made by ``Runtime.submit`` and ``Runtime.execution``; usable from any thread.
+
+    Attributes:
+        id: the execution's id.
+    """
+
+    def __init__(self, host: Host, execution_id: str, driver: Driver | None) -> None:
+        self.id = execution_id
+        self._host = host
+        self._driver = driver
+        self._lock = threading.Lock()
+        self._result: WorkflowResult | None = None
+
+    def __repr__(self) -> str:
+        return f"<Execution {self.id}>"
+
+    @property
+    def status(self) -> ExecutionStatus:
+        """Where it stands, by the journal."""
+        driver = self._walk()
+        if driver is not None and driver.over.is_set():
+            return driver.status
+        return self._host.status_of(self.id)
+
+    def done(self) -> bool:
+        """Whether nobody walks it any more: it ended, waits, or was interrupted."""
+        driver = self._walk()
+        if driver is not None:
+            return driver.over.is_set()
+        return self._host.status_of(self.id) not in (ExecutionStatus.RUNNING, ExecutionStatus.PENDING)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until it is done, at most ``timeout`` seconds. Returns whether it is."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with _lent():
+            while not self.done():
+                left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
+                if left <= 0:
+                    return False
+                driver = self._walk()
+                if driver is not None:
+                    driver.over.wait(3600.0 if deadline is None else max(0.0, deadline - time.monotonic()))
+                else:
+                    threading.Event().wait(left)
+        return True
+
+    def result(self, timeout: float | None = None) -> WorkflowResult:
+        """Block until it is done, and give its result.
+
+        Raises:
+            TimeoutError: it was not done within ``timeout`` seconds.
+            StoreError: its walk ended because the store failed.
+            UsageError: it was walked elsewhere, and its workflow is not known to this Runtime.
+        """
+        if not self.wait(timeout):
+            raise TimeoutError(f"execution {self.id!r} is still {self.status.lower()} after {timeout:g} s")
+        with self._lock:
+            if self._result is None:
+                self._result = self._host.result_of(self.id, self._walk())
+            return self._result
+
+    def add_done_callback(self, fn: Callable[["Execution"], object]) -> None:
+        """Call ``fn(execution)`` once its walk here is over, on a thread of its own; at once if it is over."""
+        driver = self._walk()
+
+        def call() -> None:
+            threading.Thread(target=self._call_back, args=(fn,), name=f"ares-callback {self.id}", daemon=True).start()
+
+        if driver is None:
+            call()
+        else:
+            driver.when_over(call)
+
+    def _call_back(self, fn: Callable[["Execution"], object]) -> None:
+        try:
+            fn(self)
+        except Exception as error:
+            logger.opt(exception=error).error("a done-callback of execution {} raised", self.id)
+
+    def cancel(self, reason: str = "") -> bool:
+        """Ask it to stop; see ``Runtime.cancel``."""
+        return self._host.cancel(self.id, reason)
+
+    def progress(self) -> Progress | None:
+        """How far it is; None when it is not walked in this process."""
+        driver = self._walk()
+        if driver is None:
+            return None
+        done, total, running = driver.progress()
+        details = {path: (d, t) for path, d, t in running if d is not None}
+        return Progress(done, total, tuple(path for path, _, _ in running), details)
+
+    def events(self, after: int = 0) -> Iterator[Event]:
+        """Its events in order, from ``seq > after``, as the journal has them: gapless. The iteration ends when the
+        execution ends or waits."""
+        while True:
+            is_over = self.done()
+            for event in self._host.stored_events(self.id, after):
+                assert event.seq is not None
+                after = event.seq
+                yield event
+            if is_over:
+                return
+            driver = self._walk()
+            if driver is None:
+                threading.Event().wait(_POLL)
+            else:
+                driver.over.wait(_POLL)
+
+    def _walk(self) -> Driver | None:
+        if self._driver is None:
+            self._driver = self._host.live(self.id)
+        return self._driver
+
+
+def _lent() -> AbstractContextManager[None]:
+    """A step that waits for an execution frees its worker meanwhile."""
+    attempt = current.get()
+    return nullcontext() if attempt is None else attempt.driver.lend()

@@ -1,0 +1,237 @@
+"""What a thread does for one attempt: a fixed list of stages, the same on a worker and inline.
+
+The user's code runs in a copy of the caller's context variables and inside ``around_step``. What it returns is encoded
+here, on the thread that ran it, before anyone sees the value. A stage never raises: it answers, with the fact to be
+journaled and its body, or with a ``Failure`` that the walk's owner judges. The exception is a ``KeyboardInterrupt`` on
+the main thread, which is Ctrl-C and no step's failure.
+"""
+
+import random
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from ares.context import StepContext
+from ares.engine.attempt import Attempt, current
+from ares.engine.variables import Values
+from ares.errors import (
+    AttemptEnded,
+    InvariantError,
+    NotDone,
+    PartFailedError,
+    ReducerError,
+    RetryAfter,
+    RouteError,
+    SerializationError,
+    StepCancelledError,
+    WriteError,
+)
+from ares.walk import facts as f
+from ares.walk.judge import Failure, describe
+from ares.walk.route import check_route, decide_route
+from ares.walk.walk import WorkKind
+from ares.workflow import Call, Goto, OnItemFailure
+
+#: What an attempt comes to: a fact with its body, or a failure to be judged.
+Answer = tuple[f.InstanceFact, Any] | Failure
+
+#: Failures of the body that another attempt would only repeat.
+_BROKEN = (SerializationError, RouteError, WriteError, InvariantError, ReducerError)
+
+
+def perform(attempt: Attempt) -> Answer:
+    """Do one piece of work. Raises only a Ctrl-C on the main thread."""
+    return attempt.context_vars.run(_perform, attempt)
+
+
+def _perform(attempt: Attempt) -> Answer:
+    current.set(attempt)
+    began = time.monotonic()
+    try:
+        return _STAGES[attempt.kind](attempt)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
+        return _failure(attempt, error, time.monotonic() - began)
+
+
+# --- the stages -------------------------------------------------------------------------------------
+
+
+def _body(attempt: Attempt) -> Answer:
+    call = attempt.driver.call_of(attempt.instance)
+    hooks = attempt.driver.hooks
+    ctx, args, kwargs = _prepare(attempt, call)
+    if hooks is not None:
+        hooks.before_step(attempt.driver.execution_id, ctx.step)
+    attempt.start_clock()
+    began = time.monotonic()
+    value = _call_user(attempt, ctx, call, args, kwargs)
+    seconds = time.monotonic() - began
+    targets = None
+    if isinstance(value, Goto):
+        targets = attempt.instance.scope.graph.workflow.target_ids(value.targets)
+        value = value.value
+        problem = check_route(attempt.instance, targets)
+        if problem is not None:
+            raise problem
+    return _succeeded(attempt, value, targets, seconds)
+
+
+def _succeeded(attempt: Attempt, value: Any, targets: tuple[str, ...] | None, seconds: float) -> Answer:
+    instance = attempt.instance
+    writes = tuple(attempt.writes.items())
+    fact = f.Succeeded(
+        instance.path, instance.scope.round, attempt.epoch, attempt.number, value, writes, targets, seconds
+    )
+    return fact, attempt.driver.encode(fact)
+
+
+def _condition(attempt: Attempt) -> Answer:
+    call = attempt.instance.node.condition
+    assert call is not None
+    holds = bool(_simple_call(attempt, call))
+    instance = attempt.instance
+    fact = f.Checked(instance.path, instance.scope.round, attempt.epoch, holds)
+    return fact, attempt.driver.encode(fact)
+
+
+def _reconcile(attempt: Attempt) -> Answer:
+    call = attempt.instance.node.reconcile
+    assert call is not None
+    began = time.monotonic()
+    value = _simple_call(attempt, call)
+    return _succeeded(attempt, value, None, time.monotonic() - began)
+
+
+def _route(attempt: Attempt) -> Answer:
+    instance = attempt.instance
+    call = instance.node.router
+    answer = None
+    if call is not None:
+        try:
+            answer = _simple_call(attempt, call)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise
+            return unrouted(attempt, f"its router raised {type(error).__name__}: {error}", error)
+    fact = decide_route(instance, answer, source="router")
+    return fact, attempt.driver.encode(fact)
+
+
+def unrouted(attempt: Attempt, problem: str, cause: BaseException | None) -> Answer:
+    """The fact that a route was asked for and not found."""
+    instance = attempt.instance
+    permitted = tuple(instance.scope.graph.nodes[b].id for b in instance.node.branches)
+    error = RouteError(instance.path, problem, permitted)
+    error.__cause__ = cause
+    info = describe(error, _trace(cause))
+    fact = f.Unrouted(instance.path, instance.scope.round, attempt.epoch, info, exception=error)
+    return fact, attempt.driver.encode(fact)
+
+
+def _verdict(attempt: Attempt) -> Answer:
+    """A sub-workflow failed: whether ``retry_on`` speaks of what failed in it."""
+    instance = attempt.instance
+    error = instance.exception
+    innermost = error
+    while isinstance(innermost, PartFailedError) and innermost.__cause__ is not None:
+        innermost = innermost.__cause__
+    assert instance.error is not None
+    policy = instance.node.spec.retry
+    retryable = policy is not None and innermost is not None and policy.matches(innermost)
+    return Failure(instance.error, error, retryable=retryable, draw=random.random())
+
+
+_STAGES: dict[WorkKind, Callable[[Attempt], Answer]] = {
+    WorkKind.BODY: _body,
+    WorkKind.CONDITION: _condition,
+    WorkKind.RECONCILE: _reconcile,
+    WorkKind.ROUTE: _route,
+    WorkKind.VERDICT: _verdict,
+}
+
+
+# --- calling ------------------------------------------------------------------------------------------
+
+
+def _prepare(attempt: Attempt, call: Call) -> tuple[StepContext, tuple[object, ...], dict[str, object]]:
+    """The context and the arguments of a call; they show each other."""
+    values = attempt.driver.values.of(call, attempt.instance)
+    ctx = attempt.context(call, values)
+    args, kwargs = call.arguments([ctx if v is Values.CTX else v for v in values])
+    return ctx, args, kwargs
+
+
+def _simple_call(attempt: Attempt, call: Call) -> Any:
+    ctx, args, kwargs = _prepare(attempt, call)
+    attempt.start_clock()
+    return _call_user(attempt, ctx, call, args, kwargs)
+
+
+def _call_user(attempt: Attempt, ctx: StepContext, call: Call, args: Any, kwargs: Any) -> Any:
+    around = attempt.driver.options.around_step
+    if around is None:
+        return call.fn(*args, **kwargs)
+    raised: BaseException | None = None
+    value = None
+    with around(ctx):
+        try:
+            value = call.fn(*args, **kwargs)
+        except BaseException as error:
+            raised = error
+            raise
+    if raised is not None:
+        raise raised  # what around_step swallowed is a failure all the same
+    return value
+
+
+# --- failing ------------------------------------------------------------------------------------------
+
+
+def _failure(attempt: Attempt, error: BaseException, seconds: float) -> Failure:
+    instance = attempt.instance
+    if isinstance(error, AttemptEnded):
+        # Its own end reached the body before anyone else took note of it.
+        ended = StepCancelledError(instance.path, "its attempt was ended")
+        return Failure(describe(ended), ended, duration=seconds)
+    if isinstance(error, SerializationError) and not error.where:
+        error.where = f"the output of step {instance.path!r}"
+    failure = Failure(describe(error, _trace(error)), error, duration=seconds, draw=random.random())
+    failure.not_done = isinstance(error, NotDone)
+    if attempt.kind is WorkKind.BODY and not isinstance(error, _BROKEN):
+        failure.retryable, failure.retry_after = _retry_of(attempt, error)
+    collected = instance.index is not None and instance.node.spec.on_item_failure is OnItemFailure.COLLECT
+    if collected and error.__traceback__ is not None:
+        # It lives as long as the map's output: its text is kept, what its frames hold is let go.
+        traceback.clear_frames(error.__traceback__)
+    return failure
+
+
+def _retry_of(attempt: Attempt, error: BaseException) -> tuple[bool, float | None]:
+    if isinstance(error, RetryAfter):
+        seconds = float(error.seconds)
+        return True, seconds if seconds >= 0 else 0.0
+    policy = attempt.instance.node.spec.retry
+    if policy is None:
+        return True, None  # a policy of one attempt
+    try:
+        return policy.matches(error), None
+    except Exception as inner:
+        inner.add_note(f"raised by retry_on of step {attempt.path!r}; the failure is not retried")
+        return False, None
+
+
+def _trace(error: BaseException | None) -> str:
+    """The text of a traceback, without the frames of ares that every one begins with."""
+    if error is None or error.__traceback__ is None:
+        return ""
+    try:
+        return "".join(traceback.format_exception(error))[-20_000:]
+    except Exception as inner:
+        return f"<the traceback cannot be shown: {type(inner).__name__}>"
+
+
+__all__ = ["Answer", "perform", "unrouted"]

@@ -1,0 +1,77 @@
+"""How a Runtime wants its walks walked."""
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from typing import Any
+
+import attrs
+
+from ares.context import StepContext
+
+#: Seconds that a cancelled attempt is given to end by itself.
+CANCEL_GRACE = 5.0
+#: Seconds that running attempts are given after a Ctrl-C.
+INTERRUPT_GRACE = 2.0
+#: Seconds after which a commit that was waited for counts as failed; beyond all that the journal itself tries.
+COMMIT_TIMEOUT = 120.0
+#: The longest that a thread waits without looking up, in seconds.
+LONGEST_WAIT = 30.0
+
+
+class StepsOn(StrEnum):
+    """Which threads run steps."""
+
+    AUTO = "auto"
+    WORKERS = "workers"
+    CALLER = "caller"
+
+
+class Durability(StrEnum):
+    """What is waited for before a step's dependents start."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+    BEST_EFFORT = "best_effort"
+
+
+@attrs.frozen
+class Options:
+    """The settings of a Runtime that its walks need."""
+
+    steps_on: StepsOn = StepsOn.AUTO
+    durability: Durability = Durability.SYNC
+    around_step: Callable[[StepContext], AbstractContextManager[Any]] | None = None
+    redact: Callable[[str, Any], Any] | None = None
+    check_values: bool = False
+
+    @property
+    def on_caller(self) -> bool:
+        """Every step runs on the walk's own thread; delays are skipped and nothing times out."""
+        return self.steps_on is StepsOn.CALLER
+
+    @property
+    def may_inline(self) -> bool:
+        """The walk's thread may run a step itself when it could do nothing else."""
+        return self.steps_on is StepsOn.AUTO
+
+    @property
+    def has_timeouts(self) -> bool:
+        """Timeouts are enforced."""
+        return not self.on_caller
+
+    @property
+    def is_sync(self) -> bool:
+        """Consequences wait for the commit."""
+        return self.durability is Durability.SYNC
+
+    @property
+    def is_best_effort(self) -> bool:
+        """A store that fails is a warning."""
+        return self.durability is Durability.BEST_EFFORT
+
+    @staticmethod
+    def draw() -> float:
+        """A number in [0, 1) for a retry's jitter."""
+        return random.random()

@@ -1,0 +1,231 @@
+"""What a run gives back: the result of an execution, read off the state of its walk."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar, overload
+
+import attrs
+
+from ares.errors import (
+    ExecutionTimeoutError,
+    RecordedError,
+    UsageError,
+    WorkflowCancelledError,
+    WorkflowFailedError,
+    WorkflowNotCompletedError,
+    WorkflowWaitingError,
+)
+from ares.records import ErrorInfo, ExecutionStatus, StepResult, StepStatus
+from ares.walk.conclude import first_failure, unfinished
+from ares.walk.state import DONE, Instance, State
+from ares.walk.table import STATUS, Phase
+
+T = TypeVar("T")
+
+
+def step_id_of(instance: Instance) -> str:
+    """The id of an instance: the step's, with the index of a map element."""
+    return instance.node.id if instance.index is None else f"{instance.node.id}[{instance.index}]"
+
+
+def step_result(instance: Instance) -> StepResult:
+    """One instance as others see it."""
+    spec = instance.node.spec
+    reason = instance.reason or ""
+    if instance.origin:
+        reason = f"{reason}: {instance.origin}"
+    return StepResult(
+        step_id=step_id_of(instance),
+        path=instance.path,
+        base_id=instance.node.id,
+        index=instance.index,
+        round=instance.scope.round,
+        name=spec.name,
+        status=STATUS[instance.phase],
+        output=instance.output if STATUS[instance.phase] is StepStatus.COMPLETED else None,
+        error=_error(instance),
+        reason=reason,
+        attempts=instance.attempt,
+        duration=instance.duration,
+        metadata=spec.metadata,
+    )
+
+
+def _error(instance: Instance) -> BaseException | None:
+    info = instance.unrouted or (instance.error if instance.phase is Phase.FAILED else None)
+    return None if info is None else instance.exception or recorded(info)
+
+
+def recorded(info: ErrorInfo) -> RecordedError:
+    """Stands for an exception of an earlier process."""
+    return RecordedError(info.type_name, info.message, info.traceback)
+
+
+def _element_result(owner: Instance, index: int) -> StepResult:
+    """A map element that completed, or that never began: it has no instance."""
+    parts = owner.parts
+    assert parts is not None
+    done = parts.states[index] == DONE
+    began = 1 if done else 0
+    return StepResult(
+        step_id=f"{owner.node.id}[{index}]",
+        path=f"{owner.path}[{index}]",
+        base_id=owner.node.id,
+        index=index,
+        round=owner.scope.round,
+        name=owner.node.spec.name,
+        status=StepStatus.COMPLETED if done else StepStatus.PENDING,
+        output=parts.outputs[index] if done else None,
+        attempts=parts.attempts.get(index, began),
+        duration=parts.durations[index],
+        metadata=owner.node.spec.metadata,
+    )
+
+
+class Steps(Mapping[str, StepResult]):
+    """Every instance of an execution by path: steps, map elements, child steps. Results are made when looked up."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def __getitem__(self, path: str) -> StepResult:
+        instance = self._state.find(path)
+        if instance is not None:
+            return step_result(instance)
+        owner, index = self._element(path)
+        if owner is None:
+            raise KeyError(path)
+        return _element_result(owner, index)
+
+    def _element(self, path: str) -> tuple[Instance | None, int]:
+        base, _, digits = path.removesuffix("]").rpartition("[")
+        if not path.endswith("]") or not digits.isdecimal():
+            return None, 0
+        owner = self._state.find(base)
+        if owner is None or owner.parts is None or int(digits) >= owner.parts.length:
+            return None, 0
+        return owner, int(digits)
+
+    def __iter__(self) -> Iterator[str]:
+        for scope in self._state.scopes.values():
+            for instance in scope.instances:
+                yield instance.path
+                if instance.parts is not None:
+                    for i in range(instance.parts.length):
+                        yield f"{instance.path}[{i}]"
+
+    def __len__(self) -> int:
+        return sum(
+            1 + (0 if instance.parts is None else instance.parts.length)
+            for scope in self._state.scopes.values()
+            for instance in scope.instances
+        )
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} steps>"
+
+
+@attrs.frozen(eq=False)
+class WorkflowResult:
+    """How a run went.
+
+    Attributes:
+        execution_id: the execution, for ``resume`` and the command line.
+        workflow_id: its workflow.
+        status: COMPLETED, FAILED, CANCELLED, WAITING or INTERRUPTED.
+        outputs: what every completed top-level step of the last round returned.
+        variables: the variables at the end.
+        steps: a mapping of path to StepResult, map elements (``measure[3]``) and child steps (``child/step``) included.
+        error: why it failed: the first failed step's own exception (a ``RecordedError`` if that was in an earlier
+            process), or an ``ExecutionTimeoutError``.
+        duration: seconds of walking in this process.
+        interrupts: open questions.
+        rejected: paths of the steps that a human rejected.
+        warnings: what went wrong beside the walk: plugins, drops, abandoned threads, a store in ``best_effort``.
+    """
+
+    execution_id: str
+    workflow_id: str
+    status: ExecutionStatus
+    outputs: Mapping[str, Any]
+    variables: Mapping[str, Any]
+    steps: Mapping[str, StepResult]
+    error: BaseException | None = None
+    duration: float = 0.0
+    interrupts: tuple[Any, ...] = ()
+    rejected: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    _step_id: Callable[[Any], str] = attrs.field(default=str, repr=False)
+
+    @overload
+    def output(self, step: str) -> Any: ...
+
+    @overload
+    def output(self, step: Callable[..., T]) -> T: ...
+
+    def output(self, step: Any) -> Any:
+        """What a step returned; ``step`` is its function or its id.
+
+        Raises:
+            UsageError: the step did not complete.
+        """
+        step_id = self._step_id(step)
+        if step_id not in self.outputs:
+            found = self.steps.get(step_id)
+            state = "is no step of this workflow" if found is None else f"is {found.status}"
+            raise UsageError(f"no output: {step_id!r} {state}")
+        return self.outputs[step_id]
+
+    def raise_for_status(self) -> "WorkflowResult":
+        """Return the result itself if the execution completed.
+
+        Raises:
+            WorkflowFailedError: it failed; ``__cause__`` is ``error``.
+            WorkflowWaitingError: it waits for answers.
+            WorkflowCancelledError: it was cancelled.
+            WorkflowNotCompletedError: it was interrupted, or goes on elsewhere.
+        """
+        if self.status is ExecutionStatus.COMPLETED:
+            return self
+        kind = {
+            ExecutionStatus.FAILED: WorkflowFailedError,
+            ExecutionStatus.WAITING: WorkflowWaitingError,
+            ExecutionStatus.CANCELLED: WorkflowCancelledError,
+        }.get(self.status, WorkflowNotCompletedError)
+        problem = "" if self.error is None else f"{type(self.error).__name__}: {self.error}"
+        raise kind(self.execution_id, self.workflow_id, problem) from self.error
+
+
+def error_of(state: State) -> BaseException | None:
+    """Why an execution failed, as an exception."""
+    if state.ended is None or state.ended.status is not ExecutionStatus.FAILED:
+        return None
+    if state.overdue is not None:
+        return ExecutionTimeoutError(state.execution_id, state.overdue, unfinished(state))
+    failure = first_failure(state)
+    if failure is not None:
+        return _error(failure)
+    return None if state.ended.error is None else recorded(state.ended.error)
+
+
+def make_result(
+    state: State,
+    variables: Mapping[str, Any],
+    *,
+    status: ExecutionStatus,
+    duration: float,
+    warnings: tuple[str, ...] = (),
+) -> WorkflowResult:
+    """The result of an execution whose walk has stopped."""
+    done = {i.node.id: i.output for i in state.root.instances if i.phase in (Phase.COMPLETED, Phase.ROUTING)}
+    return WorkflowResult(
+        execution_id=state.execution_id,
+        workflow_id=state.graph.workflow.id,
+        status=status,
+        outputs=done,
+        variables=variables,
+        steps=Steps(state),
+        error=error_of(state),
+        duration=duration,
+        warnings=warnings,
+        step_id=state.graph.workflow.step_id,
+    )

@@ -1,0 +1,59 @@
+"""Timers of one walk, on the monotonic clock. Owned by the walk's thread, like the walk."""
+
+import heapq
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+class Timer:
+    """A call to be made at a time; ``stop`` is no harm at any time."""
+
+    __slots__ = ("_timers", "args", "fn", "is_pending", "when")
+
+    def __init__(self, timers: "Timers", when: float, fn: Callable[..., None], args: tuple[Any, ...]) -> None:
+        self._timers = timers
+        self.when = when
+        self.fn = fn
+        self.args = args
+        self.is_pending = True
+
+    def stop(self) -> None:
+        """It will not be called any more."""
+        if self.is_pending:
+            self.is_pending = False
+            self._timers.pending -= 1
+            self.args = ()
+
+
+class Timers:
+    """What is due later."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._serial = 0
+        #: How many are still to be called.
+        self.pending = 0
+
+    def after(self, seconds: float, fn: Callable[..., None], *args: Any) -> Timer:
+        """Call ``fn(*args)`` in so many seconds."""
+        timer = Timer(self, time.monotonic() + seconds, fn, args)
+        self._serial += 1
+        self.pending += 1
+        heapq.heappush(self._heap, (timer.when, self._serial, timer))
+        return timer
+
+    def fire(self) -> None:
+        """Make the calls that are due."""
+        while self._heap and (not self._heap[0][2].is_pending or self._heap[0][0] <= time.monotonic()):
+            timer = heapq.heappop(self._heap)[2]
+            if timer.is_pending:
+                args = timer.args
+                timer.stop()
+                timer.fn(*args)
+
+    def next_at(self) -> float | None:
+        """When the next one is due, in seconds of the monotonic clock."""
+        while self._heap and not self._heap[0][2].is_pending:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None

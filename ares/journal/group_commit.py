@@ -1,0 +1,370 @@
+"""Many threads' entries, one transaction: who writes, when, and who hears of it.
+
+There is one writer at a time, but no thread that is it: whoever waits for an entry while nobody writes becomes the
+*leader* and commits everything that is queued, whoever queued it. So a chain that is walked on one thread pays for no
+hand-off between threads, and sixty threads that wait at the same moment share one commit. Entries that nobody waits for
+are written by the journal's own thread: at once where a callback asks to hear of them or the mode wants no waiting,
+otherwise when 20 ms have passed and no commit has taken them along.
+
+Two locks. ``_mutex`` guards the queue and everything else in here; it is held for moments, never while the store or
+foreign code runs. ``_leading`` is held by the leader for one transaction. A thread that finds it held leaves a *gate*
+with its ticket and sleeps. The leader opens the gates of what it has stored, and one more of somebody who still waits
+and leads next. That thread looked at ``_leading`` after it had left its gate and the leader looks for gates after it
+has given ``_leading`` back, so one of them sees the other.
+
+Interruption. A ``KeyboardInterrupt`` may hit the main thread while it leads. What it has taken from the queue stays
+listed as pending until it is answered, so the next leader takes it again, and whatever the interrupted transaction did
+store is found there and not stored twice. The locks are taken with ``with``, which cannot lose one; a gate that nobody
+opened costs its owner a moment, because no wait in here is without a bound.
+
+A store that fails. The store has done its own waiting and trying when it raises; here a failure is final, and closes
+the logs of the executions concerned. Only in ``best_effort`` do the entries stay pending, in order and before all later
+ones of their execution, and are tried again with what comes after them.
+"""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ares.errors import LeaseLostError, StoreError
+from ares.journal.clerk import Clerk
+from ares.journal.failures import failure_of
+from ares.journal.protocol import Append, Claim, Entry, Store, Ticket
+from ares.journal.queued import QueuedLog, QueuedTicket
+
+#: Seconds that an entry nobody waits for may lie in the queue.
+_LINGER = 0.02
+#: Seconds after which a thread that waits looks for itself whether somebody leads.
+_RECHECK = 0.25
+#: Seconds from which on a thread that waits may lead: a transaction of which it cannot let go may take as long, when a
+#: store waits for somebody else's lock. With a shorter timeout the journal's own thread does it.
+_LEADS = 30.0
+#: Seconds between two tries of entries that could not be stored, unless somebody waits for one.
+_RETRY = 0.25
+#: Entries of one transaction: a few milliseconds' worth, so that a leader is soon done.
+_BATCH = 4_000
+#: Entries that ``best_effort`` keeps while the store fails; then it gives their executions up.
+_BACKLOG = 100_000
+
+
+class GroupCommit:
+    """The queue of one store and everybody's way through it.
+
+    Args:
+        store: An opened store that does not keep references.
+        prompt: Whether entries are written at once although nobody waits for them.
+        persistent: Whether entries that the store fails to take are kept and tried again.
+        on_warning: Told, in words, what persistence has survived; on the journal's thread.
+        name: What that thread is called.
+    """
+
+    def __init__(
+        self, store: Store, *, prompt: bool, persistent: bool, on_warning: Callable[[str], None], name: str
+    ) -> None:
+        self._store = store
+        self._prompt = prompt
+        self._persistent = persistent
+        self._on_warning = on_warning
+        self._clerk = Clerk(self._turn, name)
+        self._leading = threading.Lock()
+        self._mutex = threading.Lock()
+        #: Handed over and not yet taken by a leader, in order.
+        self._queue: list[QueuedTicket] = []
+        #: Taken and not stored, in order, all of it before what is queued. ``_unanswered``: some of it is not even
+        #: refused, because a leader is at work or was interrupted.
+        self._pending: list[QueuedTicket] = []
+        self._unanswered = False
+        #: Since when something is queued, and whether somebody wants it written without delay.
+        self._since = 0.0
+        self._wanted = False
+        #: Gates of threads that lead when theirs is opened, first come first served; and gates to be opened.
+        self._waiting: dict[threading.Lock, QueuedTicket] = {}
+        self._to_open: list[threading.Lock] = []
+        #: Calls for the journal's thread to make, in order.
+        self._outbox: list[tuple[Callable[[Any], None], Any]] = []
+        #: What the store failed with last, "" since it succeeded, and when it may be troubled again.
+        self._trouble = ""
+        self._retry_at = 0.0
+        #: Set once, with the mutex: nothing is taken any more.
+        self.closing = False
+
+    # --- from any thread ---
+
+    def hand_over(
+        self, log: QueuedLog, drafts: Sequence[tuple[str, str, Any]], status: str | None, error: str, *, lazy: bool
+    ) -> QueuedTicket:
+        """Number the drafts behind the log's last entry and queue them, in one step."""
+        at = time.time_ns()
+        with self._mutex:
+            refusal = log.refusal or (self._is_closed(log.claim) if self.closing else None)
+            if refusal is not None:
+                return QueuedTicket(self, log, Append(log.claim, ()), lazy=lazy, refusal=refusal)
+            seq = log.last_seq
+            entries = [Entry(seq + number, at, *draft) for number, draft in enumerate(drafts, 1)]
+            ticket = QueuedTicket(self, log, Append(log.claim, entries, status, error), lazy=lazy)
+            if not self._queue:
+                self._since = time.monotonic()
+            # An interruption comes after a call, so none comes between the number and the place in the queue.
+            log.newest, log.last_seq = ticket, seq + len(entries)
+            self._queue.append(ticket)
+            if self._prompt and not lazy:
+                self._wanted = True
+            wake = self._clerk.must_wake(urgent=self._wanted)
+        if wake:
+            self._clerk.wake()
+        return ticket
+
+    def wait_for(self, ticket: QueuedTicket, timeout: float | None) -> None:
+        """Block until ``ticket`` is done. Leads, unless the timeout (seconds) is one that a commit might exceed."""
+        leads = timeout is None or timeout >= _LEADS
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not leads and not self._want(ticket):
+            leads = True  # the journal's thread has ended or cannot start: nobody else would do it
+        while not ticket.done:
+            pause = _RECHECK if deadline is None else min(_RECHECK, deadline - time.monotonic())
+            if pause <= 0:
+                raise TimeoutError(f"not stored after {timeout:g} s")
+            if leads and not self._leading.locked():
+                self._lead(ticket)
+            else:
+                self._sleep_on(ticket, pause, leads=leads)
+
+    def call_back(self, ticket: QueuedTicket, fn: Callable[[Ticket], None]) -> None:
+        """Have ``fn(ticket)`` called once it is done."""
+        with self._mutex:
+            if ticket.done:
+                self._outbox.append((fn, ticket))
+            elif ticket.callbacks is None:
+                ticket.callbacks = [fn]
+            else:
+                ticket.callbacks.append(fn)
+        if not self._want(ticket):
+            if not ticket.done:
+                self._lead(ticket)
+            self._deliver()
+
+    def shut(self, log: QueuedLog, reason: str) -> None:
+        """Have nothing more handed over to ``log``, and wait for what was."""
+        with self._mutex:
+            newest = log.newest
+            log.refusal = log.refusal or StoreError(self._store.name, reason, log.claim.execution_id)
+        if newest is not None and not newest.done:
+            self.wait_for(newest, None)
+
+    def nudge(self) -> None:
+        """Try again what the store failed to take, if there is any."""
+        with self._mutex:
+            if not self._pending or self.closing:
+                return
+            self._wanted = True
+            wake = self._clerk.must_wake(urgent=True)
+        if wake:
+            self._clerk.wake()
+
+    def close(self) -> None:
+        """Write what waits and take nothing more. Blocks for as long as the store does."""
+        with self._mutex:
+            self.closing = True
+            self._wanted = True
+        self._clerk.finish()
+        with self._mutex:
+            rest = [ticket for ticket in self._pending + self._queue if not (ticket.done and ticket.error is None)]
+            self._pending, self._queue = [], []
+            for ticket in rest:
+                self._answer(ticket, self._is_closed(ticket.log.claim))
+            lost = sum(len(ticket.append.entries) for ticket in rest)
+            if lost:
+                runs = len({ticket.log for ticket in rest})
+                self._outbox.append((self._on_warning, f"{lost} entries of {runs} executions could not be stored"))
+        self._hand_on()
+        self._deliver()
+
+    def is_current(self) -> bool:
+        """Whether the calling thread is the journal's own."""
+        return self._clerk.is_current()
+
+    # --- waiting ---
+
+    def _want(self, ticket: QueuedTicket) -> bool:
+        """Have the journal's thread see to a ticket without delay; False when there is no such thread any more."""
+        with self._mutex:
+            if not ticket.done and not ticket.lazy:
+                self._wanted = True
+            wake = self._clerk.must_wake(urgent=self._wanted or bool(self._outbox))
+        return not wake or self._clerk.wake()
+
+    def _sleep_on(self, ticket: QueuedTicket, pause: float, *, leads: bool) -> None:
+        """Sleep until the ticket is done, this thread is to lead, or ``pause`` seconds have passed."""
+        gate = threading.Lock()
+        gate.acquire()
+        with self._mutex:
+            if ticket.done:
+                return
+            ticket.gates = [*(ticket.gates or ()), gate]
+            if leads:
+                self._waiting[gate] = ticket
+        try:
+            # Only now, with the gate in its place: a leader that leaves after this look will find it.
+            if not leads or self._leading.locked():
+                gate.acquire(timeout=pause)
+        except BaseException:
+            self._forget(gate, ticket)
+            self._hand_on()  # this may have been the one that was to lead next
+            raise
+        self._forget(gate, ticket)
+
+    def _forget(self, gate: threading.Lock, ticket: QueuedTicket) -> None:
+        with self._mutex:
+            self._waiting.pop(gate, None)
+            if ticket.gates is not None and gate in ticket.gates:
+                ticket.gates.remove(gate)
+
+    # --- leading ---
+
+    def _lead(self, ticket: QueuedTicket | None) -> None:
+        """Commit one batch, unless ``ticket`` is done by then; wake those who waited and one who leads next."""
+        try:
+            with self._leading:
+                if ticket is None or not ticket.done:
+                    self._commit()
+        finally:
+            self._hand_on()
+
+    def _commit(self) -> None:
+        with self._mutex:
+            batch = self._take()
+        if not batch:
+            return
+        sync = any(not ticket.lazy for ticket in batch)
+        results: Sequence[Exception | None]
+        try:
+            results = self._store.append([ticket.append for ticket in batch], sync=sync)
+        except Exception as error:  # whatever it is, somebody waits for an answer
+            results = [error] * len(batch)
+        with self._mutex:
+            self._settle(batch, results)
+
+    def _take(self) -> list[QueuedTicket]:
+        """What the next transaction is to hold: everything pending, then what is queued, up to its size."""
+        batch: list[QueuedTicket] = []
+        taken = rows = 0
+        for ticket in itertools.chain(self._pending, self._queue):
+            if rows >= _BATCH:
+                break
+            taken += 1
+            if ticket.log.failure is not None:
+                self._answer(ticket, ticket.log.failure)
+            elif not ticket.done or ticket.error is not None:
+                batch.append(ticket)
+                rows += len(ticket.append.entries)
+        moved = max(0, taken - len(self._pending))
+        # Listed as pending before it leaves the queue: what is in both is seen to be done the second time.
+        self._pending = batch + self._pending[taken:]
+        self._unanswered = bool(batch)
+        del self._queue[:moved]
+        if not self._queue:
+            self._wanted = False
+        return batch
+
+    def _settle(self, batch: Sequence[QueuedTicket], results: Sequence[Exception | None]) -> None:
+        kept: list[QueuedTicket] = []
+        trouble = ""
+        persistent = self._persistent and self._backlog() <= _BACKLOG
+        for ticket, result in zip(batch, results, strict=True):
+            if result is None:
+                self._answer(ticket, None)
+                continue
+            failure = failure_of(self._store.name, ticket.log.claim.execution_id, result)
+            if persistent and not isinstance(failure, LeaseLostError):
+                kept.append(ticket)
+                trouble = failure.problem
+            else:
+                ticket.log.fail(failure)
+            self._answer(ticket, failure)
+        self._pending = kept + self._pending[len(batch) :]
+        self._unanswered = any(not ticket.done for ticket in self._pending)
+        if trouble and trouble != self._trouble:
+            self._outbox.append((self._on_warning, f"{self._store.name}: {trouble}; what it did not take is kept"))
+        self._trouble = trouble
+        self._retry_at = time.monotonic() + _RETRY if trouble else 0.0
+
+    def _answer(self, ticket: QueuedTicket, error: StoreError | None) -> None:
+        if ticket.done:
+            return
+        if ticket.gates:
+            self._to_open += ticket.gates
+            for gate in ticket.gates:
+                self._waiting.pop(gate, None)
+            ticket.gates = None
+        if ticket.callbacks:
+            callbacks, ticket.callbacks = ticket.callbacks, None
+            self._outbox += [(fn, ticket) for fn in callbacks]
+        ticket.error = error
+        ticket.done = True
+
+    def _hand_on(self) -> None:
+        """Open the gates of whoever has an answer, and of one who leads next; wake the journal's thread if need be."""
+        with self._mutex:
+            gates, self._to_open = self._to_open, []
+            if self._waiting and not self._leading.locked():
+                gate, ticket = next(iter(self._waiting.items()))
+                del self._waiting[gate]
+                if ticket.gates is not None:
+                    ticket.gates.remove(gate)
+                gates.append(gate)
+            urgent = bool(self._outbox) or (self._wanted and bool(self._queue))
+            wake = urgent and self._clerk.must_wake(urgent=True)
+        for gate in gates:
+            gate.release()
+        if wake:
+            self._clerk.wake()
+
+    # --- the journal's thread ---
+
+    def _turn(self) -> float | None:
+        """What is due now; then how many seconds the thread may sleep, or None when it has nothing to live for."""
+        self._deliver()
+        with self._mutex:
+            self._clerk.awake()
+            now = time.monotonic()
+            due = self._due(now)
+            if self._outbox:
+                return 0.0
+            if due is None or due > now:
+                if self.closing:
+                    return None
+                return self._clerk.sleep(None if due is None else due - now)
+        self._lead(None)
+        return 0.0
+
+    def _due(self, now: float) -> float | None:
+        if self._queue or self._unanswered:
+            due = now if self._wanted or self.closing else self._since + _LINGER
+        elif self._pending and self._wanted:
+            due = now
+        else:
+            return None
+        return due if self.closing else max(due, self._retry_at)
+
+    def _deliver(self) -> None:
+        while True:
+            with self._mutex:
+                calls, self._outbox = self._outbox, []
+            if not calls:
+                return
+            for fn, argument in calls:
+                try:
+                    fn(argument)
+                except BaseException as error:  # a callback's own failure must not silence the journal
+                    if fn is not self._on_warning:
+                        self._outbox.append((self._on_warning, f"a callback of the journal failed: {error!r}"))
+
+    # --- words ---
+
+    def _backlog(self) -> int:
+        return sum(len(ticket.append.entries) for ticket in itertools.chain(self._pending, self._queue))
+
+    def _is_closed(self, claim: Claim) -> StoreError:
+        return StoreError(self._store.name, "the journal is closed", claim.execution_id)

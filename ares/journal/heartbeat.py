@@ -1,0 +1,125 @@
+"""The thread that keeps a lease alive and looks into the inbox, and that puts a journal to rest.
+
+Beating and looking share one thread because both are rare and both go through the store's one writer. Closing is done
+on it too: a store that somebody else has locked can keep a closing journal waiting for longer than its caller will.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+
+from ares.journal.inbox import Inbox
+from ares.journal.protocol import Store
+
+#: Seconds that the thread sleeps when nothing is due any more. Only a bound: it is woken.
+_LONGEST = 30.0
+
+
+class Heartbeat:
+    """One lease's thread, from ``start`` on.
+
+    Args:
+        store: The opened store.
+        lease: The lease's number.
+        inbox: What is looked into while it is watched.
+        after_beat: Called after each beat that was stored.
+        farewell: Called on the thread when it is to end; it closes the store.
+        on_warning: Told when beats cannot be stored, or the lease is gone.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        lease: int,
+        inbox: Inbox,
+        *,
+        beat_interval: float,
+        poll_interval: float,
+        after_beat: Callable[[], None],
+        farewell: Callable[[], None],
+        on_warning: Callable[[str], None],
+        name: str,
+    ) -> None:
+        self._store = store
+        self._lease = lease
+        self._inbox = inbox
+        self._beat_interval = beat_interval
+        self._poll_interval = poll_interval
+        self._after_beat = after_beat
+        self._farewell = farewell
+        self._on_warning = on_warning
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        #: Set when the inbox is to be read whatever the store says of changes.
+        self._look = threading.Event()
+        self._is_lost = False
+        #: What went wrong last, "" since it went well: a warning is given once for a row of failures.
+        self._trouble = ""
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def look(self) -> None:
+        """Have the inbox read now."""
+        self._look.set()
+        self._wake.set()
+
+    def stop(self, timeout: float) -> bool:
+        """End the lease and close the store; False when that is still going on after ``timeout`` seconds."""
+        self._stopping.set()
+        self._wake.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def is_current(self) -> bool:
+        """Whether the calling thread is this one."""
+        return threading.current_thread() is self._thread
+
+    def _run(self) -> None:
+        beat_at = time.monotonic() + self._beat_interval
+        look_at = time.monotonic()
+        while not self._stopping.is_set():
+            now = time.monotonic()
+            if now >= beat_at:
+                self._attempt(self._beat)
+                beat_at = math.inf if self._is_lost else now + self._beat_interval
+            watched = self._inbox.is_watched()
+            if watched and (now >= look_at or self._look.is_set()):
+                self._attempt(self._read_inbox)
+                look_at = now + self._poll_interval
+            due = min(beat_at, look_at if watched else math.inf) - time.monotonic()
+            self._wake.wait(min(max(0.0, due), _LONGEST))
+            self._wake.clear()
+        self._attempt(self._farewell)
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # the thread is needed for as long as the lease is
+            trouble = str(error)
+            if trouble != self._trouble:
+                self._on_warning(trouble)
+            self._trouble = trouble
+        else:
+            self._trouble = ""
+
+    def _beat(self) -> None:
+        if self._store.beat(self._lease):
+            self._after_beat()
+        else:
+            self._is_lost = True
+            self._on_warning(f"{self._store.name}: the lease is gone; what it claimed is lost")
+
+    def _read_inbox(self) -> None:
+        if not self._look.is_set() and not self._store.changed():
+            return
+        self._look.clear()
+        try:
+            self._inbox.deliver()
+        except BaseException:
+            self._look.set()  # the change has been seen, but not what it was
+            raise

@@ -1,0 +1,302 @@
+"""What a store owes the journal, and what the journal owes the engine.
+
+The engine sees ``Journal``, ``ExecutionLog`` and ``Ticket``. An author of a store writes ``Store``: plain,
+blocking, one transaction a call; batching, ordering, retries and waiting are the journal's work
+(``ares.journal.writer``), once for every store. Nothing here knows what an entry says.
+
+Ownership. A *lease* is one Runtime's life on a store, with a counter that its heartbeat raises. A *claim* is
+the right to write one execution: (lease, number). Taking a claim raises the number, so that whoever held it
+before can write nothing more. Every append checks both in its own transaction.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+
+
+@attrs.define(eq=False)
+class Entry:
+    """One row of an execution's journal.
+
+    ``body`` is JSON text, or the living fact or record itself where the store keeps references.
+    ``at`` is wall-clock nanoseconds since the epoch and orders nothing; ``seq`` does, from 1, without a hole.
+    """
+
+    seq: int
+    at: int
+    kind: str
+    path: str
+    body: Any
+
+
+@attrs.frozen
+class Owner:
+    """The process behind a lease: enough to tell, on the same machine, that it is gone."""
+
+    machine: str
+    boot: str
+    pid_namespace: str
+    pid: int
+    started: str
+    host: str
+
+
+@attrs.frozen
+class Claim:
+    """The right to write one execution. ``key`` is the store's own short name of the execution."""
+
+    execution_id: str
+    key: int
+    lease: int
+    number: int
+    last_seq: int
+
+
+@attrs.frozen
+class NewExecution:
+    """What a store keeps of an execution beside its journal."""
+
+    execution_id: str
+    workflow_id: str
+    workflow_version: str
+    parent_id: str | None
+    metadata: Mapping[str, str]
+    created_at: int
+
+
+@attrs.frozen
+class ExecutionRow:
+    """An execution as a listing shows it.
+
+    ``status`` is the stored one; ``owner`` is the owner whose lease claims it, ``age`` the seconds since its
+    last heartbeat was stored, and ``live`` whether that lease still stands. Times in nanoseconds since the epoch.
+    """
+
+    execution_id: str
+    workflow_id: str
+    workflow_version: str
+    status: str
+    parent_id: str | None
+    metadata: Mapping[str, str]
+    created_at: int
+    updated_at: int
+    ended_at: int | None
+    error: str
+    last_seq: int
+    live: bool
+    owner: str
+    age: float
+    requests: int
+
+
+@attrs.define(eq=False)
+class Append:
+    """Entries of one execution that go into one transaction, with the status they lead to (None: unchanged)."""
+
+    claim: Claim
+    entries: Sequence[Entry]
+    status: str | None = None
+    error: str = ""
+
+
+@attrs.frozen
+class Request:
+    """Something asked of a walk from outside (``kind`` is "cancel" or "answer"; ``body`` is JSON text)."""
+
+    number: int
+    execution_id: str
+    kind: str
+    body: str
+
+
+class Store(Protocol):
+    """Where executions are kept. One transaction a call; may be called from any thread, writes one at a time.
+
+    Every method may raise ``StoreError`` naming the store and the cause.
+    """
+
+    @property
+    def name(self) -> str:
+        """The file or server, as messages name it."""
+
+    @property
+    def keeps_references(self) -> bool:
+        """Whether entries keep living objects (nothing is encoded) and calls return at once."""
+
+    def inspect(self) -> None:
+        """Look, read-only and without creating anything, whether this can be a store (format, version)."""
+
+    def open(self) -> None:
+        """Create or migrate what is missing and check that writing works."""
+
+    def close(self) -> None:
+        """Let go of every connection. Idempotent."""
+
+    def start_lease(self, owner: Owner) -> int:
+        """Begin a lease and return its number."""
+
+    def beat(self, lease: int) -> bool:
+        """Raise the lease's counter; False when the lease is no longer there."""
+
+    def end_lease(self, lease: int) -> None:
+        """Give back the lease and every claim that still stands under it."""
+
+    def create(self, new: NewExecution, lease: int | None, status: str, entries: Sequence[Entry]) -> Claim:
+        """Insert an execution with its first entries; claimed by ``lease``, or by nobody when None.
+
+        Raises ``ExecutionExistsError`` when the id is taken.
+        """
+
+    def claim(self, execution_id: str, lease: int, *, is_gone: Callable[[Owner], bool]) -> Claim:
+        """Take the claim for ``lease``. Raises ``ExecutionNotFoundError``, or ``ExecutionBusyError`` while another
+        claim stands whose owner ``is_gone`` does not say is gone (the same lease included)."""
+
+    def release(self, claim: Claim) -> None:
+        """Give the claim back if it still stands. Idempotent."""
+
+    def append(self, appends: Sequence[Append], *, sync: bool) -> Sequence[Exception | None]:
+        """Write all in one transaction; one result each.
+
+        An append whose claim or lease no longer stands is refused alone (``LeaseLostError``), one with a bad row
+        alone (``StoreError``); entries already stored under the same claim and seq are a no-op. ``sync=False``
+        may leave the last moments to the operating system. A failure of the whole transaction is raised.
+        """
+
+    def entries(self, execution_id: str, after: int = 0) -> Iterator[Entry]:
+        """The entries with ``seq > after`` in order, holding no transaction between pages."""
+
+    def execution(self, execution_id: str) -> ExecutionRow:
+        """One execution. Raises ``ExecutionNotFoundError``."""
+
+    def executions(
+        self,
+        *,
+        statuses: Iterable[str] | None = None,
+        workflow_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        limit: int | None = None,
+    ) -> Sequence[ExecutionRow]:
+        """Executions, newest first."""
+
+    def request(self, execution_id: str, kind: str, body: str) -> bool:
+        """Leave a request for whoever walks the execution; False when it has ended. Raises if there is none."""
+
+    def requests(self, lease: int, after: int = 0) -> Sequence[Request]:
+        """The open requests of the executions that ``lease`` claims, oldest first, numbered above ``after``."""
+
+    def close_request(self, number: int) -> None:
+        """Mark a request as carried out."""
+
+    def changed(self) -> bool:
+        """Whether another process may have written since the last call. Cheap; holds no transaction."""
+
+    def prune(self, before: int) -> int:
+        """Delete ended executions whose end is before ``before`` (nanoseconds); returns how many."""
+
+    def compact(self) -> None:
+        """Give freed space back to the file system."""
+
+
+class Ticket(Protocol):
+    """A promise that entries will be stored."""
+
+    @property
+    def done(self) -> bool:
+        """Whether they are stored, or never will be."""
+
+    @property
+    def error(self) -> Exception | None:
+        """Why they are not stored, once ``done``."""
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until they are stored. Raises ``StoreError`` or ``LeaseLostError``; ``TimeoutError`` after ``timeout`` seconds."""
+
+    def add_callback(self, fn: Callable[["Ticket"], None]) -> None:
+        """Call ``fn(ticket)`` once done, on whichever thread stored them; ``fn`` must be short and not raise."""
+
+
+class ExecutionLog(Protocol):
+    """The journal of one claimed execution: numbers entries and hands them over, in one order."""
+
+    @property
+    def claim(self) -> Claim:
+        """The claim it writes under."""
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the newest entry handed over."""
+
+    def append(
+        self,
+        drafts: Sequence[tuple[str, str, Any]],
+        *,
+        status: str | None = None,
+        error: str = "",
+        lazy: bool = False,
+    ) -> Ticket:
+        """Number ``drafts`` (kind, path, body) and hand them over; never blocks on the store unless it keeps references.
+
+        ``lazy`` entries ride along with the next commit, or are written without a sync when 20 ms pass without one.
+        The ticket's ``entries`` are not exposed: seq numbers are ``last_seq - len(drafts) + 1`` onwards for the caller
+        that holds the execution's own lock.
+        """
+
+    def closed(self) -> bool:
+        """Whether the log takes nothing more: its claim was lost, or an append failed for good."""
+
+
+class Journal(Protocol):
+    """All that the engine knows about keeping executions."""
+
+    @property
+    def name(self) -> str:
+        """The store's name, as messages name it."""
+
+    @property
+    def keeps_references(self) -> bool:
+        """Whether bodies are living objects rather than text."""
+
+    def create(self, new: NewExecution, status: str, drafts: Sequence[tuple[str, str, Any]], *, claimed: bool) -> Claim:
+        """Insert an execution, committed when this returns."""
+
+    def claim(self, execution_id: str) -> Claim:
+        """Take over the right to write; a dead owner's claim is free at once."""
+
+    def release(self, claim: Claim) -> None:
+        """Give the claim back; never raises for a store that fails (the claim dies with the lease)."""
+
+    def log(self, claim: Claim) -> ExecutionLog:
+        """The log of a claimed execution."""
+
+    def watch(self, execution_id: str, on_request: Callable[[Request], None]) -> Callable[[], None]:
+        """Have ``on_request`` called (on the journal's own thread) for each request to a claimed execution, old ones
+        included, within about half a second of its commit; returns the function that ends it."""
+
+    def entries(self, execution_id: str, after: int = 0) -> Iterator[Entry]:
+        """As ``Store.entries``."""
+
+    def execution(self, execution_id: str) -> ExecutionRow:
+        """As ``Store.execution``."""
+
+    def executions(
+        self,
+        *,
+        statuses: Iterable[str] | None = None,
+        workflow_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        limit: int | None = None,
+    ) -> Sequence[ExecutionRow]:
+        """As ``Store.executions``."""
+
+    def request(self, execution_id: str, kind: str, body: str) -> bool:
+        """As ``Store.request``; wakes the owner at once when it is in this process."""
+
+    def close_request(self, number: int) -> None:
+        """As ``Store.close_request``."""
+
+    def prune(self, before: int) -> int:
+        """As ``Store.prune``."""
+
+    def compact(self) -> None:
+        """As ``Store.compact``."""

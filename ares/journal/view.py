@@ -1,0 +1,264 @@
+"""A journal as people and listeners read it: each entry as one event, and values without the classes they were.
+
+Knows how a fact reads as an ``Event``. Refuses to encode or copy anything: a payload refers to the very values of the
+fact. Every entry is one event, so the events of an execution have the numbers of its journal, without a hole.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from ares.errors import SerializationError
+from ares.events import Event, EventType, instant
+from ares.journal.encoding import Unpacker, decode
+from ares.journal.notes import Emitted, Note, Opaque, Remembered, ToolCalled
+from ares.journal.protocol import Entry
+from ares.records import ErrorInfo, ExecutionStatus
+from ares.walk import facts as f
+
+#: Event type, emitter, payload.
+_View = tuple[str, str, dict[str, Any]]
+
+
+def event_of(execution_id: str, entry: Entry, fact: f.Fact | Note) -> Event:
+    """The event that a journal entry is to others.
+
+    Args:
+        execution_id: Whose journal it stands in; the event's stream.
+        entry: The entry.
+        fact: What its body says, decoded.
+
+    Returns:
+        An event with the entry's number. Its payload is a dict: ``path``, ``round`` and, of an attempt, ``attempt`` of
+        what it is about; and what there is to tell: ``output``, ``duration`` in seconds, ``error`` and ``error_type``,
+        ``reason``, ``targets``, and so on. That of an ``Emitted`` is exactly what was emitted, and its ``module`` the
+        step's path or the name of the plugin.
+    """
+    type_, module, payload = _VIEWS[type(fact)](fact)
+    seq = entry.seq
+    return Event(f"{execution_id}:{seq}", seq, execution_id, type_, module, payload, instant(entry.at))
+
+
+def decode_leniently(kind: str, path: str, body: str, codec: Unpacker) -> f.Fact | Note:
+    """As ``decode``, for people: what the codec cannot load is an ``Opaque`` that shows its JSON.
+
+    Nothing that is to be executed may be read this way.
+
+    Raises:
+        SerializationError: the text is damaged, or of a kind that this version of ares does not know.
+    """
+    return decode(kind, path, body, _Lenient(codec))
+
+
+class _Lenient:
+    """A codec that loads as much of a value as it can."""
+
+    def __init__(self, codec: Unpacker) -> None:
+        self._codec = codec
+
+    def unpack(self, tree: object, /) -> Any:
+        try:
+            return self._codec.unpack(tree)
+        except SerializationError:
+            if type(tree) is list:
+                return [self.unpack(part) for part in tree]
+            if type(tree) is dict and not (len(tree) == 1 and next(iter(tree))[:1] == "$"):
+                return {name: self.unpack(part) for name, part in tree.items()}
+            return Opaque(json.dumps(tree))
+
+
+# --- of the execution --------------------------------------------------------------------------------------------
+
+
+def _created(fact: f.Created) -> _View:
+    payload: dict[str, Any] = {"workflow_id": fact.workflow_id, "version": fact.version, "inputs": fact.inputs}
+    if fact.timeout is not None:
+        payload["timeout"] = fact.timeout
+    if fact.metadata:
+        payload["metadata"] = fact.metadata
+    return EventType.WORKFLOW_STARTED.value, "walk", payload
+
+
+def _resumed(fact: f.Resumed) -> _View:
+    payload: dict[str, Any] = {
+        "in_flight": list(fact.in_flight),
+        "set_back": [each.path for each in fact.set_back],
+        "reopened": fact.reopened,
+    }
+    if fact.accepted is not None:
+        payload["accepted"] = list(fact.accepted)
+    if fact.timeout is not None:
+        payload["timeout"] = fact.timeout
+    return EventType.WORKFLOW_RESUMED.value, "walk", payload
+
+
+def _cancelling(fact: f.CancelRequested) -> _View:
+    return EventType.WORKFLOW_CANCELLING.value, "walk", {"reason": fact.reason}
+
+
+def _overdue(fact: f.DeadlinePassed) -> _View:
+    payload: dict[str, Any] = {"timeout": fact.timeout}
+    if fact.path:
+        payload["path"] = fact.path
+    return EventType.WORKFLOW_OVERDUE.value, "walk", payload
+
+
+def _interrupted(fact: f.Interrupted) -> _View:
+    payload = {"in_flight": list(fact.in_flight), "reason": fact.reason}
+    return EventType.WORKFLOW_INTERRUPTED.value, "walk", payload
+
+
+_ENDS: Final = {
+    ExecutionStatus.COMPLETED: EventType.WORKFLOW_COMPLETED.value,
+    ExecutionStatus.FAILED: EventType.WORKFLOW_FAILED.value,
+    ExecutionStatus.CANCELLED: EventType.WORKFLOW_CANCELLED.value,
+}
+
+
+def _ended(fact: f.Ended) -> _View:
+    if fact.error is None:
+        payload = {}
+    elif fact.status is ExecutionStatus.CANCELLED:
+        payload = {"reason": fact.error.message}
+    else:
+        payload = _error(fact.error)
+    return _ENDS[fact.status], "walk", payload
+
+
+def _error(info: ErrorInfo) -> dict[str, Any]:
+    return {"error": str(info), "error_type": info.type_name}
+
+
+# --- of an instance ----------------------------------------------------------------------------------------------
+
+
+def _checked(fact: f.Checked) -> _View:
+    return EventType.STEP_CHECKED.value, "step", {"path": fact.path, "round": fact.round, "holds": fact.holds}
+
+
+def _started(fact: f.Started) -> _View:
+    payload = {"path": fact.path, "round": fact.round, "attempt": fact.attempt}
+    return EventType.STEP_STARTED.value, "step", payload
+
+
+def _opened(fact: f.Opened) -> _View:
+    payload: dict[str, Any] = {"path": fact.path, "round": fact.round, "attempt": fact.attempt}
+    if fact.length is not None:
+        payload["length"] = fact.length
+    return EventType.STEP_STARTED.value, "walk", payload
+
+
+def _succeeded(fact: f.Succeeded) -> _View:
+    payload = {
+        "path": fact.path,
+        "round": fact.round,
+        "attempt": fact.attempt,
+        "duration": fact.duration,
+        "output": fact.output,
+    }
+    if fact.writes:
+        payload["writes"] = [name for name, _ in fact.writes]
+    if fact.targets is not None:
+        payload["targets"] = list(fact.targets)
+    return EventType.STEP_COMPLETED.value, "step", payload
+
+
+_FAILURES: Final = {
+    f.After.FINAL: EventType.STEP_FAILED.value,
+    f.After.RETRY: EventType.STEP_RETRYING.value,
+    f.After.RECONCILE: EventType.STEP_RECONCILING.value,
+}
+
+
+def _failed(fact: f.Failed) -> _View:
+    payload = {
+        "path": fact.path,
+        "round": fact.round,
+        "attempt": fact.attempt,
+        "duration": fact.duration,
+        "error": str(fact.error),
+        "error_type": fact.error.type_name,
+    }
+    if fact.after is f.After.RETRY:
+        payload["delay"] = fact.delay
+    if fact.unknown:
+        payload["is_outcome_unknown"] = True
+    return _FAILURES[fact.after], "step", payload
+
+
+def _completed(fact: f.Completed) -> _View:
+    payload = {"path": fact.path, "round": fact.round, "attempt": fact.attempt}
+    return EventType.STEP_COMPLETED.value, "walk", payload
+
+
+def _skipped(fact: f.Skipped) -> _View:
+    reason = f"{fact.reason}: {fact.origin}" if fact.origin else str(fact.reason)
+    return EventType.STEP_SKIPPED.value, "walk", {"path": fact.path, "round": fact.round, "reason": reason}
+
+
+def _routed(fact: f.Routed) -> _View:
+    payload = {
+        "path": fact.path,
+        "round": fact.round,
+        "targets": list(fact.targets),
+        "source": fact.source,
+        "reason": fact.reason,
+        "scores": fact.scores,
+        "abstained": list(fact.abstained),
+    }
+    return EventType.ROUTE_DECIDED.value, "step", payload
+
+
+def _unrouted(fact: f.Unrouted) -> _View:
+    payload = {"path": fact.path, "round": fact.round, **_error(fact.error)}
+    return EventType.ROUTE_FAILED.value, "step", payload
+
+
+# --- of a note ---------------------------------------------------------------------------------------------------
+
+
+def _remembered(note: Remembered) -> _View:
+    return EventType.STEP_REMEMBERED.value, "step", {"path": note.path, "round": note.round, "key": note.key}
+
+
+def _tool(note: ToolCalled) -> _View:
+    payload = {
+        "path": note.path,
+        "round": note.round,
+        "attempt": note.attempt,
+        "tool": note.tool_name,
+        "input": note.input,
+        "output": note.output,
+        "duration": note.duration,
+        "success": note.success,
+    }
+    if note.error:
+        payload["error"] = note.error
+    return EventType.TOOL_CALLED.value, "step", payload
+
+
+def _emitted(note: Emitted) -> _View:
+    module = note.path if note.module == "step" and note.path else note.module
+    return note.type, module, dict(note.payload)
+
+
+_VIEWS: Final[dict[type, Callable[[Any], _View]]] = {
+    f.Created: _created,
+    f.Resumed: _resumed,
+    f.CancelRequested: _cancelling,
+    f.DeadlinePassed: _overdue,
+    f.Interrupted: _interrupted,
+    f.Ended: _ended,
+    f.Checked: _checked,
+    f.Started: _started,
+    f.Opened: _opened,
+    f.Succeeded: _succeeded,
+    f.Failed: _failed,
+    f.Completed: _completed,
+    f.Skipped: _skipped,
+    f.Routed: _routed,
+    f.Unrouted: _unrouted,
+    Remembered: _remembered,
+    ToolCalled: _tool,
+    Emitted: _emitted,
+}

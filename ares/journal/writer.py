@@ -1,0 +1,275 @@
+"""The journal that the engine uses, over any store: what it keeps, whom it belongs to, and what comes in from outside.
+
+Puts the parts together: ``group_commit`` writes, ``heartbeat`` keeps the lease and looks into the inbox, ``owner``
+tells whether a former owner is gone. Over a store that keeps references none of them is needed: there everything
+happens on the calling thread and no thread is started.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ares.errors import StoreError, UsageError
+from ares.journal.group_commit import GroupCommit
+from ares.journal.heartbeat import Heartbeat
+from ares.journal.inbox import Inbox
+from ares.journal.inline import InlineLog
+from ares.journal.owner import is_gone, this_process
+from ares.journal.protocol import Claim, Entry, ExecutionLog, ExecutionRow, NewExecution, Request, Store
+from ares.journal.queued import QueuedLog
+
+_DURABILITIES = ("sync", "async", "best_effort")
+
+
+def _ignore(_message: str) -> None:
+    """Nobody wants to be warned."""
+
+
+class StoreJournal:
+    """A journal over a store, for one process. Any thread may use it.
+
+    Args:
+        store: Where it is kept; opened by ``start``, closed by ``close``.
+        durability: ``"sync"``: an entry is written when somebody waits for it, or asks to be called back, and within
+            20 ms otherwise. ``"async"``: every entry that is not lazy is written at once, whoever waits.
+            ``"best_effort"``: the same, and entries that the store fails to take are kept and tried again.
+        beat_interval: Seconds between two beats of the lease.
+        poll_interval: Seconds between two looks for requests from other processes, while any execution is watched.
+        on_warning: Told in words what was survived: a store that fails in ``best_effort``, a lease that could not be
+            beaten, a watcher or callback that raised. Called on a thread of the journal's, with no lock held.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        durability: str = "sync",
+        beat_interval: float = 5.0,
+        poll_interval: float = 0.25,
+        on_warning: Callable[[str], None] = _ignore,
+    ) -> None:
+        if durability not in _DURABILITIES:
+            raise UsageError(f"durability={durability!r}: it is one of {', '.join(_DURABILITIES)}")
+        self._store = store
+        self._durability = durability
+        self._beat_interval = beat_interval
+        self._poll_interval = poll_interval
+        self._on_warning = on_warning
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._lease: int | None = None
+        self._is_closed = False
+        #: The logs of what is claimed, so that a claim is given back behind its last entry.
+        self._logs: dict[Claim, QueuedLog | InlineLog] = {}
+        self._inbox = Inbox(self._fetch_requests, on_warning)
+        self._group: GroupCommit | None = None
+        self._heartbeat: Heartbeat | None = None
+
+    @property
+    def name(self) -> str:
+        """As ``Journal.name``."""
+        return self._store.name
+
+    @property
+    def keeps_references(self) -> bool:
+        """As ``Journal.keeps_references``."""
+        return self._store.keeps_references
+
+    # --- its life ---
+
+    def start(self) -> None:
+        """Open the store and begin the lease. Idempotent.
+
+        Raises:
+            StoreError: The store cannot be opened or written; nothing is left open.
+        """
+        self._check_process()
+        with self._lock:
+            if self._is_closed:
+                raise StoreError(self.name, "the journal is closed")
+            if self._lease is not None:
+                return
+            self._store.open()
+            try:
+                lease = self._store.start_lease(this_process())
+                if not self.keeps_references:
+                    self._start_threads(lease)
+                self._lease = lease
+            finally:
+                if self._lease is None:
+                    self._group = self._heartbeat = None
+                    self._store.close()
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Write what waits, give back the lease with all its claims, and close the store.
+
+        Idempotent, and back after ``timeout`` seconds at the latest: when the store does not answer in time, that is
+        a warning, and a thread goes on with it for as long as the process lives. Called from a callback of the
+        journal's it only sees to it that all this happens. In a child process that inherited the journal it does
+        nothing.
+        """
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            self._is_closed = True
+            heartbeat = self._heartbeat
+        if heartbeat is None:
+            self._rest()
+        elif self._is_own_thread():
+            heartbeat.stop(0.0)
+        elif not heartbeat.stop(timeout):
+            self._on_warning(f"{self.name}: the store could not be closed within {timeout:g} s")
+
+    def _start_threads(self, lease: int) -> None:
+        self._group = GroupCommit(
+            self._store,
+            prompt=self._durability != "sync",
+            persistent=self._durability == "best_effort",
+            on_warning=self._on_warning,
+            name=f"ares-journal-writer {self.name}",
+        )
+        self._heartbeat = Heartbeat(
+            self._store,
+            lease,
+            self._inbox,
+            beat_interval=self._beat_interval,
+            poll_interval=self._poll_interval,
+            after_beat=self._group.nudge,
+            farewell=self._rest,
+            on_warning=self._on_warning,
+            name=f"ares-journal-heartbeat {self.name}",
+        )
+        self._heartbeat.start()
+
+    def _rest(self) -> None:
+        """Write, give back, close; on the heartbeat's thread where there is one."""
+        with self._lock:
+            lease, self._lease = self._lease, None
+            logs = list(self._logs.values())
+            self._logs.clear()
+        if self._group is not None:
+            self._group.close()
+        for log in logs:
+            log.shut("the journal is closed")
+        try:
+            if lease is not None:
+                self._store.end_lease(lease)
+        except StoreError as error:
+            self._on_warning(f"the lease could not be given back: {error}")
+        finally:
+            self._store.close()
+
+    def _is_own_thread(self) -> bool:
+        heartbeat, group = self._heartbeat, self._group
+        return (heartbeat is not None and heartbeat.is_current()) or (group is not None and group.is_current())
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise StoreError(self.name, "the journal was made before a fork: make a new one in the child process")
+
+    def _current_lease(self) -> int:
+        self._check_process()
+        lease = self._lease
+        if lease is None or self._is_closed:
+            raise StoreError(self.name, "the journal is closed" if self._is_closed else "the journal was not started")
+        return lease
+
+    # --- claims and what is written under them ---
+
+    def create(self, new: NewExecution, status: str, drafts: Sequence[tuple[str, str, Any]], *, claimed: bool) -> Claim:
+        """As ``Journal.create``."""
+        lease = self._current_lease()
+        at = time.time_ns()
+        entries = [Entry(number, at, *draft) for number, draft in enumerate(drafts, 1)]
+        return self._store.create(new, lease if claimed else None, status, entries)
+
+    def claim(self, execution_id: str) -> Claim:
+        """As ``Journal.claim``."""
+        return self._store.claim(execution_id, self._current_lease(), is_gone=is_gone)
+
+    def release(self, claim: Claim) -> None:
+        """As ``Journal.release``. What was handed over under the claim is written first."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            log = self._logs.pop(claim, None)
+        if log is not None:
+            log.shut("the claim was given back")
+        try:
+            self._store.release(claim)
+        except StoreError as error:
+            self._on_warning(f"the claim of execution {claim.execution_id!r} could not be given back: {error}")
+
+    def log(self, claim: Claim) -> ExecutionLog:
+        """As ``Journal.log``; the same one for the same claim."""
+        self._current_lease()
+        with self._lock:
+            log = self._logs.get(claim)
+            if log is None:
+                log = InlineLog(self._store, claim) if self._group is None else QueuedLog(self._group, claim)
+                self._logs[claim] = log
+        return log
+
+    # --- what comes in from outside ---
+
+    def watch(self, execution_id: str, on_request: Callable[[Request], None]) -> Callable[[], None]:
+        """As ``Journal.watch``. Over a store that keeps references ``on_request`` is called by the thread that calls
+        ``watch`` or ``request``."""
+        self._current_lease()
+        end = self._inbox.watch(execution_id, on_request)
+        self._look()
+        return end
+
+    def request(self, execution_id: str, kind: str, body: str) -> bool:
+        """As ``Journal.request``."""
+        self._check_process()
+        taken = self._store.request(execution_id, kind, body)
+        if taken:
+            self._look()
+        return taken
+
+    def close_request(self, number: int) -> None:
+        """As ``Journal.close_request``."""
+        self._check_process()
+        self._store.close_request(number)
+
+    def _look(self) -> None:
+        if self._heartbeat is None:
+            self._inbox.deliver()
+        else:
+            self._heartbeat.look()
+
+    def _fetch_requests(self) -> Sequence[Request]:
+        lease = self._lease
+        return [] if lease is None else self._store.requests(lease)
+
+    # --- reading and upkeep: the store's own, started or not ---
+
+    def entries(self, execution_id: str, after: int = 0) -> Iterator[Entry]:
+        """As ``Journal.entries``."""
+        return self._store.entries(execution_id, after)
+
+    def execution(self, execution_id: str) -> ExecutionRow:
+        """As ``Journal.execution``."""
+        return self._store.execution(execution_id)
+
+    def executions(
+        self,
+        *,
+        statuses: Iterable[str] | None = None,
+        workflow_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        limit: int | None = None,
+    ) -> Sequence[ExecutionRow]:
+        """As ``Journal.executions``."""
+        return self._store.executions(statuses=statuses, workflow_id=workflow_id, metadata=metadata, limit=limit)
+
+    def prune(self, before: int) -> int:
+        """As ``Journal.prune``."""
+        return self._store.prune(before)
+
+    def compact(self) -> None:
+        """As ``Journal.compact``."""
+        self._store.compact()

@@ -1,0 +1,328 @@
+"""Rows of an ares file: the statements that read and write them, within a transaction that somebody else holds.
+
+Batches are written with one INSERT for many rows: a statement lets go of the interpreter lock once, and beside a busy
+thread each time costs a switch.
+"""
+# ruff: noqa: S608 - statements are put together from this module's own constants; every value is a bound variable
+
+import functools
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ares.journal.owner import describe
+from ares.journal.protocol import Claim, Entry, ExecutionRow, NewExecution, Owner, Request
+
+#: Rows of one INSERT: 6 values each, within the 999 variables that every build of SQLite allows. More rows at once save
+#: nothing any more.
+_ROWS = 128
+#: Executions asked for in one SELECT.
+_KEYS = 256
+
+_OWNER = "l.machine, l.boot, l.pid_namespace, l.pid, l.started, l.host"
+_LAST = "(SELECT seq FROM entries WHERE execution = e.key ORDER BY seq DESC LIMIT 1)"
+_EXECUTION = f"""SELECT e.key, e.id, e.workflow_id, e.workflow_version, e.status, e.parent_id, e.metadata, e.created_at,
+    e.ended_at, e.error, {_LAST}, (SELECT at FROM entries WHERE execution = e.key ORDER BY seq DESC LIMIT 1),
+    (SELECT count(*) FROM requests WHERE execution = e.key), l.number, l.beaten_at, {_OWNER}
+    FROM executions e LEFT JOIN leases l ON l.number = e.claim_lease"""
+
+
+class Held:
+    """Where an execution stands in the database: its key, its newest entry, and who may write it."""
+
+    __slots__ = ("key", "last_seq", "lease", "number", "owner")
+
+    def __init__(self, key: int, last_seq: int, lease: int, number: int, owner: Owner | None) -> None:
+        self.key = key
+        self.last_seq = last_seq
+        #: The lease of the newest claim, 0 for none; ``owner`` is None unless that lease still stands.
+        self.lease = lease
+        self.number = number
+        self.owner = owner
+
+
+# --- entries ---
+
+
+@functools.lru_cache(maxsize=_ROWS)
+def _insert(rows: int) -> str:
+    return "INSERT INTO entries (execution, seq, at, kind, path, body) VALUES " + ",".join(["(?,?,?,?,?,?)"] * rows)
+
+
+def insert_entries(connection: sqlite3.Connection, batch: Iterable[tuple[int, Sequence[Entry]]]) -> None:
+    """Insert the entries of many executions, given by their keys."""
+    values: list[Any] = []
+    for key, entries in batch:
+        for entry in entries:
+            values += (key, entry.seq, entry.at, entry.kind, entry.path, entry.body)
+    width = 6 * _ROWS
+    for start in range(0, len(values), width):
+        chunk = values[start : start + width]
+        connection.execute(_insert(len(chunk) // 6), chunk)
+
+
+def entries_after(connection: sqlite3.Connection, key: int, after: int, limit: int) -> list[Entry]:
+    """At most ``limit`` entries with ``seq > after``, in order."""
+    rows = connection.execute(
+        "SELECT seq, at, kind, path, body FROM entries WHERE execution = ? AND seq > ? ORDER BY seq LIMIT ?",
+        (key, after, limit),
+    ).fetchall()
+    return [Entry(*row) for row in rows]
+
+
+# --- claims ---
+
+
+def held(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, Held]:
+    """Where the executions of these keys stand; the owner is not looked up."""
+    found: dict[int, Held] = {}
+    if len(keys) == 1:  # a chain's every step
+        for key, lease, number, last_seq in connection.execute(_select_held(1), keys):
+            found[key] = Held(key, last_seq or 0, lease or 0, number, None)
+        return found
+    for start in range(0, len(keys), _KEYS):
+        chunk = list(keys[start : start + _KEYS])
+        # A few lengths only, so that the statements stay prepared; asking for a key twice changes nothing.
+        chunk += chunk[-1:] * ((1 << (len(chunk) - 1).bit_length()) - len(chunk))
+        for key, lease, number, last_seq in connection.execute(_select_held(len(chunk)), chunk).fetchall():
+            found[key] = Held(key, last_seq or 0, lease or 0, number, None)
+    return found
+
+
+@functools.lru_cache(maxsize=16)
+def _select_held(keys: int) -> str:
+    # The lease counts only while it is there itself.
+    marks = ",".join("?" * keys)
+    return f"""SELECT e.key, l.number, e.claim_number, {_LAST}
+        FROM executions e LEFT JOIN leases l ON l.number = e.claim_lease WHERE e.key IN ({marks})"""
+
+
+def held_by_id(connection: sqlite3.Connection, execution_id: str) -> Held | None:
+    """Where one execution stands, with the owner of its claim."""
+    row = connection.execute(
+        f"""SELECT e.key, {_LAST}, l.number, e.claim_number, {_OWNER}
+        FROM executions e LEFT JOIN leases l ON l.number = e.claim_lease WHERE e.id = ?""",
+        (execution_id,),
+    ).fetchone()
+    if row is None:
+        return None
+    key, last_seq, lease, number, *owner = row
+    return Held(key, last_seq or 0, lease or 0, number, None if lease is None else Owner(*owner))
+
+
+def set_claim(connection: sqlite3.Connection, held: Held) -> None:
+    """Note who may write an execution."""
+    connection.execute(
+        "UPDATE executions SET claim_lease = ?, claim_number = ? WHERE key = ?", (held.lease, held.number, held.key)
+    )
+
+
+def release_claim(connection: sqlite3.Connection, claim: Claim) -> None:
+    """Give a claim back, if it is still the newest one."""
+    connection.execute(
+        "UPDATE executions SET claim_lease = NULL WHERE key = ? AND claim_lease = ? AND claim_number = ?",
+        (claim.key, claim.lease, claim.number),
+    )
+
+
+# --- leases ---
+
+
+def insert_lease(connection: sqlite3.Connection, owner: Owner) -> int:
+    """Insert a lease and return its number."""
+    cursor = connection.execute(
+        "INSERT INTO leases (counter, beaten_at, machine, boot, pid_namespace, pid, started, host)"
+        " VALUES (0, ?, ?, ?, ?, ?, ?, ?)",
+        (time.time_ns(), owner.machine, owner.boot, owner.pid_namespace, owner.pid, owner.started, owner.host),
+    )
+    return int(cursor.lastrowid or 0)
+
+
+def delete_lease(connection: sqlite3.Connection, lease: int) -> None:
+    """Delete a lease; the claims under it stand for nothing from here on."""
+    connection.execute("UPDATE executions SET claim_lease = NULL WHERE claim_lease = ?", (lease,))
+    connection.execute("DELETE FROM leases WHERE number = ?", (lease,))
+
+
+def has_lease(connection: sqlite3.Connection, lease: int) -> bool:
+    """Whether a lease stands."""
+    return connection.execute("SELECT 1 FROM leases WHERE number = ?", (lease,)).fetchone() is not None
+
+
+def leases(connection: sqlite3.Connection) -> list[tuple[int, Owner]]:
+    """Every lease with its owner."""
+    rows = connection.execute(f"SELECT l.number, {_OWNER} FROM leases l").fetchall()
+    return [(number, Owner(*owner)) for number, *owner in rows]
+
+
+# --- executions ---
+
+
+def insert_execution(connection: sqlite3.Connection, new: NewExecution, lease: int | None) -> int:
+    """Insert an execution without a status, claimed for the first time if there is a lease; returns its key."""
+    cursor = connection.execute(
+        "INSERT INTO executions (id, workflow_id, workflow_version, parent_id, metadata, created_at, status, error,"
+        " ended_at, claim_lease, claim_number) VALUES (?, ?, ?, ?, ?, ?, '', '', NULL, ?, ?)",
+        (
+            new.execution_id,
+            new.workflow_id,
+            new.workflow_version,
+            new.parent_id,
+            json.dumps(dict(new.metadata)),
+            new.created_at,
+            lease,
+            0 if lease is None else 1,
+        ),
+    )
+    return int(cursor.lastrowid or 0)
+
+
+def status_of(connection: sqlite3.Connection, execution_id: str) -> tuple[str, int] | None:
+    """Status and creation time of an execution, if there is one."""
+    row: tuple[str, int] | None = connection.execute(
+        "SELECT status, created_at FROM executions WHERE id = ?", (execution_id,)
+    ).fetchone()
+    return row
+
+
+def set_status(connection: sqlite3.Connection, key: int, status: str, error: str, ended_at: int | None) -> None:
+    """Note what an execution has come to."""
+    # An error's text is for reading: what UTF-8 has no form for is shown escaped rather than refused.
+    text = error.encode("utf-8", "backslashreplace").decode("utf-8")
+    connection.execute(
+        "UPDATE executions SET status = ?, error = ?, ended_at = ? WHERE key = ?", (status, text, ended_at, key)
+    )
+
+
+def execution_by_id(connection: sqlite3.Connection, execution_id: str) -> tuple[Any, ...] | None:
+    """The raw row of one execution, for ``Listing.row``."""
+    row: tuple[Any, ...] | None = connection.execute(f"{_EXECUTION} WHERE e.id = ?", (execution_id,)).fetchone()
+    return row
+
+
+def executions_before(
+    connection: sqlite3.Connection,
+    *,
+    before: int | None,
+    statuses: Sequence[str] | None,
+    workflow_id: str | None,
+    limit: int,
+) -> list[tuple[Any, ...]]:
+    """At most ``limit`` raw rows, newest first, older than the one of key ``before``."""
+    conditions: list[str] = ["1"]
+    values: list[Any] = []
+    if before is not None:
+        conditions.append("e.key < ?")
+        values.append(before)
+    if statuses is not None:
+        conditions.append(f"e.status IN ({','.join('?' * len(statuses))})")
+        values += statuses
+    if workflow_id is not None:
+        conditions.append("e.workflow_id = ?")
+        values.append(workflow_id)
+    return connection.execute(
+        f"{_EXECUTION} WHERE {' AND '.join(conditions)} ORDER BY e.key DESC LIMIT ?", (*values, limit)
+    ).fetchall()
+
+
+class Listing:
+    """Makes rows of one listing; each owner's process is looked for once."""
+
+    def __init__(self, is_gone: Callable[[Owner], bool]) -> None:
+        self._is_gone = is_gone
+        self._live: dict[int, bool] = {}
+        self._now = time.time_ns()
+
+    def row(self, raw: Sequence[Any]) -> ExecutionRow:
+        """The execution that a raw row tells of."""
+        (_, id_, workflow_id, version, status, parent_id, metadata, created_at, ended_at, error, last_seq, last_at,
+         requests, lease, beaten_at, *owner) = raw  # fmt: skip
+        holder = None if lease is None else Owner(*owner)
+        if holder is not None and lease not in self._live:
+            self._live[lease] = not self._is_gone(holder)
+        return ExecutionRow(
+            execution_id=id_,
+            workflow_id=workflow_id,
+            workflow_version=version,
+            status=status,
+            parent_id=parent_id,
+            metadata=json.loads(metadata),
+            created_at=created_at,
+            updated_at=created_at if last_at is None else last_at,
+            ended_at=ended_at,
+            error=error,
+            last_seq=last_seq or 0,
+            live=holder is not None and self._live[lease],
+            owner="" if holder is None else describe(holder),
+            age=0.0 if beaten_at is None else max(0, self._now - beaten_at) / 1e9,
+            requests=requests,
+        )
+
+
+# --- requests ---
+
+
+def requests_of(connection: sqlite3.Connection, lease: int, after: int) -> list[Request]:
+    """The open requests of what a lease claims."""
+    rows = connection.execute(
+        """SELECT r.number, e.id, r.kind, r.body FROM requests r JOIN executions e ON e.key = r.execution
+        JOIN leases l ON l.number = e.claim_lease WHERE e.claim_lease = ? AND r.number > ? ORDER BY r.number""",
+        (lease, after),
+    ).fetchall()
+    return [Request(*row) for row in rows]
+
+
+def insert_request(connection: sqlite3.Connection, key: int, kind: str, body: str) -> None:
+    """Leave a request."""
+    connection.execute(
+        "INSERT INTO requests (execution, kind, body, at) VALUES (?, ?, ?, ?)", (key, kind, body, time.time_ns())
+    )
+
+
+def delete_request(connection: sqlite3.Connection, number: int) -> None:
+    """Forget a request; its number is not given out again."""
+    connection.execute("DELETE FROM requests WHERE number = ?", (number,))
+
+
+# --- what is pruned ---
+
+
+def ended_before(
+    connection: sqlite3.Connection, before: int, statuses: Iterable[str], above: int, limit: int
+) -> list[tuple[int, Owner | None]]:
+    """Keys above one of executions that ended before an instant, in order, with the owner of a claim that stands."""
+    ended = list(statuses)
+    rows = connection.execute(
+        f"""SELECT e.key, l.number, {_OWNER} FROM executions e LEFT JOIN leases l ON l.number = e.claim_lease
+        WHERE e.key > ? AND e.ended_at < ? AND e.status IN ({",".join("?" * len(ended))}) ORDER BY e.key LIMIT ?""",
+        (above, before, *ended, limit),
+    ).fetchall()
+    return [(key, None if lease is None else Owner(*owner)) for key, lease, *owner in rows]
+
+
+def doom(connection: sqlite3.Connection, keys: Sequence[int]) -> None:
+    """Delete executions but for their entries, which ``delete_entries`` is told to fetch."""
+    for key in keys:
+        connection.execute("INSERT INTO pruned (execution) VALUES (?)", (key,))
+        connection.execute("DELETE FROM requests WHERE execution = ?", (key,))
+        connection.execute("DELETE FROM executions WHERE key = ?", (key,))
+
+
+def delete_entries(connection: sqlite3.Connection, limit: int) -> bool:
+    """Delete at most ``limit`` entries of doomed executions; False when none is left."""
+    while limit > 0:
+        row = connection.execute("SELECT execution FROM pruned LIMIT 1").fetchone()
+        if row is None:
+            return False
+        (key,) = row
+        seqs = connection.execute(
+            "SELECT seq FROM entries WHERE execution = ? ORDER BY seq LIMIT ?", (key, limit)
+        ).fetchall()
+        if seqs:
+            connection.execute("DELETE FROM entries WHERE execution = ? AND seq <= ?", (key, seqs[-1][0]))
+        if len(seqs) < limit:
+            connection.execute("DELETE FROM pruned WHERE execution = ?", (key,))
+        limit -= max(1, len(seqs))
+    return True

@@ -1,0 +1,373 @@
+"""Executions in one SQLite file, shared by any number of threads and processes of one machine.
+
+Journal, claims and inbox are rows of the same file; every call that writes is one transaction, begun with the file's
+write lock. How the file is opened and locked is ``_database``'s knowledge, how rows look is ``_rows``'s; here is what
+the calls of a store mean.
+
+While the store is not open, or the file cannot be written, everything that only reads works all the same.
+"""
+
+import functools
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import attrs
+
+from ares.errors import (
+    ExecutionBusyError,
+    ExecutionExistsError,
+    ExecutionNotFoundError,
+    LeaseLostError,
+    StoreError,
+    UsageError,
+)
+from ares.journal.owner import is_gone as process_is_gone
+from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, NewExecution, Owner, Request
+from ares.stores._rules import ENDED, lost, unstored
+from ares.stores.sqlite import _faults, _rows
+from ares.stores.sqlite._database import Database
+
+#: Rows that a reader takes at a time; it holds no transaction between two pages.
+_PAGE = 500
+#: Executions and entries that one transaction of ``prune`` deletes at most: a few milliseconds' worth.
+_PRUNED_EXECUTIONS = 100
+_PRUNED_ENTRIES = 2_000
+_LEVELS = ("NORMAL", "FULL", "EXTRA")
+
+
+class SqliteStore:
+    """Keeps executions in an SQLite file in write-ahead mode.
+
+    Any thread may use it. A process forked from this one needs a store object of its own.
+
+    Args:
+        path: The file; made by ``open`` if it is not there, its folder is not.
+        synchronous: SQLite's ``synchronous`` level for commits that have to survive a power failure: ``"FULL"``,
+            ``"EXTRA"``, or ``"NORMAL"`` where losing the last moments to one is acceptable.
+    """
+
+    keeps_references = False
+
+    def __init__(self, path: str | os.PathLike[str], *, synchronous: str = "FULL") -> None:
+        if synchronous not in _LEVELS:
+            raise UsageError(f"synchronous={synchronous!r}: it is one of {', '.join(_LEVELS)}")
+        self._database = Database(path, synchronous, patience=10.0)
+
+    @property
+    def name(self) -> str:
+        """The file, as it was given."""
+        return self._database.name
+
+    # --- the store itself ---
+
+    def inspect(self) -> None:
+        """As ``Store.inspect``. A file that is not there yet is none of its worries."""
+        self._database.inspect()
+
+    def open(self) -> None:
+        """As ``Store.open``. Raises StoreError, and leaves the file as it was, if it is of another program, of a newer
+        ares, damaged, or cannot be written."""
+        self._database.open()
+
+    def close(self) -> None:
+        """As ``Store.close``. The write-ahead log is empty or gone afterwards unless another process is reading it."""
+        self._database.close()
+
+    def start_lease(self, owner: Owner) -> int:
+        """As ``Store.start_lease``; clears away leases whose process is gone, so that they do not pile up."""
+
+        def start(connection: sqlite3.Connection) -> int:
+            for lease, holder in _rows.leases(connection):
+                if process_is_gone(holder):
+                    _rows.delete_lease(connection, lease)
+            return _rows.insert_lease(connection, owner)
+
+        return self._database.write(start)
+
+    def beat(self, lease: int) -> bool:
+        """As ``Store.beat``."""
+        return self._database.write(
+            lambda connection: (
+                connection.execute(
+                    "UPDATE leases SET counter = counter + 1, beaten_at = ? WHERE number = ?", (time.time_ns(), lease)
+                ).rowcount
+                == 1
+            ),
+            sync=False,
+        )
+
+    def end_lease(self, lease: int) -> None:
+        """As ``Store.end_lease``."""
+        self._database.write(functools.partial(_rows.delete_lease, lease=lease), sync=False)
+
+    # --- writing ---
+
+    def create(self, new: NewExecution, lease: int | None, status: str, entries: Sequence[Entry]) -> Claim:
+        """As ``Store.create``."""
+
+        def insert(connection: sqlite3.Connection) -> Claim:
+            there = _rows.status_of(connection, new.execution_id)
+            if there is not None:
+                raise ExecutionExistsError(new.execution_id, there[0])
+            if lease is not None and not _rows.has_lease(connection, lease):
+                raise lost(self.name, new.execution_id)
+            claim = Claim(
+                new.execution_id,
+                _rows.insert_execution(connection, new, lease),
+                lease or 0,
+                0 if lease is None else 1,
+                0,
+            )
+            append = Append(claim, entries, status)
+            fresh = unstored(self.name, append, 0, lambda _first, _last: ())
+            _rows.insert_entries(connection, [(claim.key, fresh)])
+            self._set_status(connection, append)
+            return attrs.evolve(claim, last_seq=len(fresh))
+
+        def look(connection: sqlite3.Connection) -> Claim:
+            # No other call can have made an execution of this id at this very nanosecond.
+            there = _rows.status_of(connection, new.execution_id)
+            if there is None or there[1] != new.created_at:
+                return insert(connection)
+            return _claim(new.execution_id, self._held(connection, new.execution_id))
+
+        return self._database.write(insert, again=look)
+
+    def claim(self, execution_id: str, lease: int, *, is_gone: Callable[[Owner], bool]) -> Claim:
+        """As ``Store.claim``. A lease whose owner is gone ends here, with every claim under it."""
+        taken: list[int] = []
+
+        def take(connection: sqlite3.Connection) -> Claim:
+            held = self._held(connection, execution_id)
+            if not _rows.has_lease(connection, lease):
+                raise lost(self.name, execution_id)
+            # A second look, after a COMMIT that failed, finds its own claim if it took effect after all.
+            if held.lease != lease or held.number not in taken:
+                if held.owner is not None:
+                    if not is_gone(held.owner):
+                        row = self._row(connection, execution_id)
+                        raise ExecutionBusyError(execution_id, row.owner, row.age)
+                    _rows.delete_lease(connection, held.lease)
+                held.lease, held.number = lease, held.number + 1
+                _rows.set_claim(connection, held)
+                taken.append(held.number)
+            return _claim(execution_id, held)
+
+        return self._database.write(take, again=take)
+
+    def release(self, claim: Claim) -> None:
+        """As ``Store.release``."""
+        self._database.write(lambda connection: _rows.release_claim(connection, claim), sync=False)
+
+    def append(self, appends: Sequence[Append], *, sync: bool) -> Sequence[Exception | None]:
+        """As ``Store.append``. What is raised is for good: other processes' locks have been waited for up to ten
+        seconds; after a commit that failed it has been looked up what is stored, and the rest tried once more; where a
+        full disk, a damaged page or the like may be the fault of one append's rows, each has been tried by itself."""
+        if not appends:
+            return []
+        write = functools.partial(self._append, appends)
+        try:
+            return self._database.write(write, sync=sync, again=write)
+        except StoreError as error:
+            if len(appends) == 1 or not _faults.may_be_one_rows(error.__cause__):
+                raise
+            results = [self._append_alone(append, sync=sync) for append in appends]
+            if all(isinstance(result, StoreError) and not isinstance(result, LeaseLostError) for result in results):
+                raise
+            return results
+
+    def _append_alone(self, append: Append, *, sync: bool) -> Exception | None:
+        write = functools.partial(self._append, [append])
+        try:
+            return self._database.write(write, sync=sync, again=write)[0]
+        except StoreError as error:
+            return self._refused(append, error)
+
+    def _append(self, appends: Sequence[Append], connection: sqlite3.Connection) -> list[Exception | None]:
+        held = _rows.held(connection, list({append.claim.key: None for append in appends}))
+        results: list[Exception | None] = [None] * len(appends)
+        batch: list[tuple[int, Sequence[Entry]]] = []
+        for index, append in enumerate(appends):
+            claim = append.claim
+            found = held.get(claim.key)
+            if found is None or not found.lease or (found.lease, found.number) != (claim.lease, claim.number):
+                results[index] = lost(self.name, claim.execution_id)
+                continue
+            try:
+                fresh = unstored(self.name, append, found.last_seq, _stored(connection, claim.key))
+            except StoreError as refused:
+                results[index] = refused
+                continue
+            found.last_seq += len(fresh)
+            batch.append((index, fresh))
+        try:
+            _rows.insert_entries(connection, ((appends[index].claim.key, fresh) for index, fresh in batch))
+        except _faults.ROW_FAULTS:
+            self._insert_each(connection, appends, batch, results)
+        for append, result in zip(appends, results, strict=True):
+            if result is None and append.status is not None:
+                self._set_status(connection, append)
+        return results
+
+    def _insert_each(
+        self,
+        connection: sqlite3.Connection,
+        appends: Sequence[Append],
+        batch: Sequence[tuple[int, Sequence[Entry]]],
+        results: list[Exception | None],
+    ) -> None:
+        """Insert one append at a time, to find the bad row; what follows it in its execution would leave a hole."""
+        bad: dict[int, StoreError] = {}
+        for index, fresh in batch:
+            append = appends[index]
+            if append.claim.key in bad:
+                results[index] = bad[append.claim.key]
+                continue
+            connection.execute("SAVEPOINT one")
+            try:
+                _rows.insert_entries(connection, [(append.claim.key, fresh)])
+            except _faults.ROW_FAULTS as error:
+                connection.execute("ROLLBACK TO one")
+                results[index] = bad[append.claim.key] = self._refused(append, self._database.fault(error))
+            connection.execute("RELEASE one")
+
+    # --- reading ---
+
+    def entries(self, execution_id: str, after: int = 0) -> Iterator[Entry]:
+        """As ``Store.entries``."""
+        key = self._database.read(lambda connection: self._held(connection, execution_id)).key
+        return self._pages(key, after)
+
+    def execution(self, execution_id: str) -> ExecutionRow:
+        """As ``Store.execution``."""
+        return self._database.read(lambda connection: self._row(connection, execution_id))
+
+    def executions(
+        self,
+        *,
+        statuses: Iterable[str] | None = None,
+        workflow_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        limit: int | None = None,
+    ) -> Sequence[ExecutionRow]:
+        """As ``Store.executions``."""
+        wanted = None if statuses is None else list(statuses)
+        pairs = (metadata or {}).items()
+        listing = _rows.Listing(process_is_gone)
+        rows: list[ExecutionRow] = []
+        before: int | None = None
+        while limit is None or len(rows) < limit:
+            # What the metadata leaves out is not known before it is read.
+            size = _PAGE if limit is None or pairs else min(_PAGE, limit - len(rows))
+            fetch = functools.partial(
+                _rows.executions_before, before=before, statuses=wanted, workflow_id=workflow_id, limit=size
+            )
+            page = self._database.read(fetch)
+            rows += [row for row in map(listing.row, page) if pairs <= row.metadata.items()]
+            if len(page) < size:
+                break
+            before = page[-1][0]
+        return rows[:limit]
+
+    # --- the inbox ---
+
+    def request(self, execution_id: str, kind: str, body: str) -> bool:
+        """As ``Store.request``."""
+
+        def leave(connection: sqlite3.Connection) -> bool:
+            if self._row(connection, execution_id).status in ENDED:
+                return False
+            _rows.insert_request(connection, self._held(connection, execution_id).key, kind, body)
+            return True
+
+        return self._database.write(leave)
+
+    def requests(self, lease: int, after: int = 0) -> Sequence[Request]:
+        """As ``Store.requests``."""
+        return self._database.read(functools.partial(_rows.requests_of, lease=lease, after=after))
+
+    def close_request(self, number: int) -> None:
+        """As ``Store.close_request``."""
+        self._database.write(functools.partial(_rows.delete_request, number=number), sync=False)
+
+    def changed(self) -> bool:
+        """As ``Store.changed``."""
+        return self._database.changed()
+
+    # --- upkeep ---
+
+    def prune(self, before: int) -> int:
+        """As ``Store.prune``. Only what has ended goes: an execution that was cut short, or waits, stays however old it
+        is, and so does one that a live owner still holds. Deletes in short transactions with pauses, so that others can
+        write meanwhile. Cut short itself, it leaves no half execution; the next one finishes its work."""
+        removed, above = 0, 0
+        while True:
+            begun = time.monotonic()
+            count, above = self._database.write(functools.partial(self._doom, before, above))
+            if above == 0:
+                break
+            removed += count
+            self._database.pause(time.monotonic() - begun)
+        more = True
+        while more:
+            begun = time.monotonic()
+            more = self._database.write(functools.partial(_rows.delete_entries, limit=_PRUNED_ENTRIES), sync=False)
+            self._database.pause(time.monotonic() - begun)
+        return removed
+
+    def compact(self) -> None:
+        """As ``Store.compact``. Needs as much free disk as the file has content, and others cannot write while it runs:
+        do it in a quiet hour. Raises StoreError when another process keeps the file locked. A process that is reading
+        just then delays the gain until the next checkpoint."""
+        self._database.vacuum()
+
+    # --- within a transaction ---
+
+    def _held(self, connection: sqlite3.Connection, execution_id: str) -> _rows.Held:
+        held = _rows.held_by_id(connection, execution_id)
+        if held is None:
+            raise ExecutionNotFoundError(execution_id, self.name)
+        return held
+
+    def _row(self, connection: sqlite3.Connection, execution_id: str) -> ExecutionRow:
+        raw = _rows.execution_by_id(connection, execution_id)
+        if raw is None:
+            raise ExecutionNotFoundError(execution_id, self.name)
+        return _rows.Listing(process_is_gone).row(raw)
+
+    def _set_status(self, connection: sqlite3.Connection, append: Append) -> None:
+        status = append.status or ""
+        ended_at = None
+        if status in ENDED:
+            ended_at = append.entries[-1].at if append.entries else time.time_ns()
+        _rows.set_status(connection, append.claim.key, status, append.error, ended_at)
+
+    def _doom(self, before: int, above: int, connection: sqlite3.Connection) -> tuple[int, int]:
+        """Delete some ended executions with keys above one; how many, and the last key looked at (0: there is none)."""
+        ended = _rows.ended_before(connection, before, ENDED, above, _PRUNED_EXECUTIONS)
+        old = [key for key, owner in ended if owner is None or process_is_gone(owner)]
+        _rows.doom(connection, old)
+        return len(old), ended[-1][0] if ended else 0
+
+    def _refused(self, append: Append, error: StoreError) -> StoreError:
+        refused = StoreError(self.name, error.problem, append.claim.execution_id)
+        refused.__cause__ = error.__cause__
+        return refused
+
+    def _pages(self, key: int, after: int) -> Iterator[Entry]:
+        while True:
+            page = self._database.read(functools.partial(_rows.entries_after, key=key, after=after, limit=_PAGE))
+            yield from page
+            if len(page) < _PAGE:
+                return
+            after = page[-1].seq
+
+
+def _claim(execution_id: str, held: _rows.Held) -> Claim:
+    return Claim(execution_id, held.key, held.lease, held.number, held.last_seq)
+
+
+def _stored(connection: sqlite3.Connection, key: int) -> Callable[[int, int], Iterable[Entry]]:
+    return lambda first, last: _rows.entries_after(connection, key, first - 1, last - first + 1)

@@ -1,0 +1,1 @@
+"""What authors of workflows, plugins and stores use in their own tests."""

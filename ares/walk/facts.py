@@ -1,0 +1,268 @@
+"""The facts of an execution: everything that ever changes the state of a walk, in the past tense.
+
+A fact names its instance by (path, round), the attempt it speaks of by (epoch, attempt). ``kind`` is the fact's name
+in the journal. Facts are plain slotted objects, made in the hot path and never changed afterwards; facts that follow
+from others (``Skipped``, ``Opened``, ``Completed``, ``Ended``) are journaled like all the rest, so that whoever reads
+the journal needs no workflow and no walk to know what happened.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import attrs
+
+from ares.records import ErrorInfo, ExecutionStatus
+
+
+class SkipReason(StrEnum):
+    """Why a step was skipped. Those in ``BLOCKING`` are passed on to what depends on it."""
+
+    NOT_TAKEN = "not_taken"
+    CONDITION = "condition"
+    UPSTREAM_SKIPPED = "upstream_skipped"
+    UPSTREAM_FAILED = "upstream_failed"
+    NO_ROUTE = "no_route"
+    FAIL_FAST = "fail_fast"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
+
+
+BLOCKING = frozenset(
+    {
+        SkipReason.UPSTREAM_FAILED,
+        SkipReason.NO_ROUTE,
+        SkipReason.FAIL_FAST,
+        SkipReason.TIMEOUT,
+        SkipReason.CANCELLED,
+        SkipReason.REJECTED,
+    }
+)
+
+#: What a resume sets back: a human's No (REJECTED) stands.
+REOPENED = BLOCKING - {SkipReason.REJECTED}
+
+
+class After(StrEnum):
+    """What follows a failed attempt."""
+
+    FINAL = "final"
+    RETRY = "retry"
+    RECONCILE = "reconcile"
+
+
+# --- of the execution ----------------------------------------------------------------------------
+
+
+@attrs.define
+class Created:
+    """The execution exists: what it walks, and with what. ``nodes`` are (step id, fingerprint, dependencies)."""
+
+    kind: ClassVar[str] = "created"
+    workflow_id: str
+    version: str
+    digest: str
+    shape: str
+    nodes: tuple[tuple[str, str, tuple[str, ...]], ...]
+    inputs: Mapping[str, Any]
+    variables: Mapping[str, Any]
+    reducers: Mapping[str, str]
+    timeout: float | None = None
+    metadata: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.define
+class SetBack:
+    """One instance that a resume sets back. ``redo`` drops what it had finished inside (elements, child steps);
+    ``fresh`` makes it forget its ``once`` results and gives it new idempotency keys; ``route`` has only its route
+    asked again, what it did stands."""
+
+    path: str
+    redo: bool = False
+    fresh: bool = False
+    route: bool = False
+
+
+@attrs.define
+class Resumed:
+    """Somebody took the execution up again. ``in_flight`` died with their process if ``crashed``."""
+
+    kind: ClassVar[str] = "resumed"
+    epoch: int
+    in_flight: tuple[str, ...] = ()
+    set_back: tuple[SetBack, ...] = ()
+    reopened: bool = False
+    accepted: tuple[str, ...] | None = None
+    nodes: tuple[tuple[str, str, tuple[str, ...]], ...] | None = None
+    digest: str = ""
+    shape: str = ""
+    version: str = ""
+    timeout: float | None = None
+
+
+@attrs.define
+class CancelRequested:
+    """The execution is to stop: nothing begins any more but ALWAYS steps."""
+
+    kind: ClassVar[str] = "cancelling"
+    reason: str = ""
+
+
+@attrs.define
+class DeadlinePassed:
+    """A sub-workflow step (``path``), or the execution (an empty path), walked longer than its timeout in seconds."""
+
+    kind: ClassVar[str] = "overdue"
+    path: str
+    timeout: float
+    epoch: int = 0
+
+
+@attrs.define
+class Interrupted:
+    """The walk was stopped in good order; ``in_flight`` were cut short, which counts against none of them."""
+
+    kind: ClassVar[str] = "interrupted"
+    in_flight: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@attrs.define
+class Ended:
+    """The execution ended."""
+
+    kind: ClassVar[str] = "ended"
+    status: ExecutionStatus
+    error: ErrorInfo | None = None
+
+
+# --- of an instance ------------------------------------------------------------------------------
+
+
+@attrs.define
+class Checked:
+    """The step's condition was evaluated."""
+
+    kind: ClassVar[str] = "checked"
+    path: str
+    round: int
+    epoch: int
+    holds: bool
+
+
+@attrs.define
+class Started:
+    """An attempt began."""
+
+    kind: ClassVar[str] = "started"
+    path: str
+    round: int
+    epoch: int
+    attempt: int
+
+
+@attrs.define
+class Opened:
+    """A step that runs by its parts began: a map over ``length`` elements, or (None) a sub-workflow, whose
+    ``set_back`` steps run again when this is a retry."""
+
+    kind: ClassVar[str] = "opened"
+    path: str
+    round: int
+    epoch: int
+    attempt: int
+    length: int | None = None
+    set_back: tuple["SetBack", ...] = ()
+
+
+@attrs.define
+class Succeeded:
+    """An attempt returned. ``targets`` is the ``Goto`` it returned, None without one; ``duration`` in seconds."""
+
+    kind: ClassVar[str] = "succeeded"
+    path: str
+    round: int
+    epoch: int
+    attempt: int
+    output: Any = None
+    writes: tuple[tuple[str, Any], ...] = ()
+    targets: tuple[str, ...] | None = None
+    duration: float = 0.0
+
+
+@attrs.define
+class Failed:
+    """An attempt, a condition or a whole step with parts failed. ``delay`` is seconds until the retry, ``unknown``
+    says that an at_most_once body may or may not have taken effect, ``retryable`` whether it might be retried if not.
+
+    ``exception`` is the living exception where it happened in this process; it is never stored.
+    """
+
+    kind: ClassVar[str] = "failed"
+    path: str
+    round: int
+    epoch: int
+    attempt: int
+    error: ErrorInfo
+    after: After = After.FINAL
+    delay: float = 0.0
+    duration: float = 0.0
+    unknown: bool = False
+    retryable: bool = True
+    exception: BaseException | None = attrs.field(default=None, eq=False, repr=False)
+
+
+@attrs.define
+class Completed:
+    """A map or sub-workflow completed; its output is made of its parts' and is not repeated here."""
+
+    kind: ClassVar[str] = "completed"
+    path: str
+    round: int
+    epoch: int
+    attempt: int
+
+
+@attrs.define
+class Skipped:
+    """The step will not run. ``origin`` is the step that is the reason, where there is one."""
+
+    kind: ClassVar[str] = "skipped"
+    path: str
+    round: int
+    epoch: int
+    reason: SkipReason
+    origin: str = ""
+
+
+@attrs.define
+class Routed:
+    """A branch point was decided. ``scores`` has every candidate; ``abstained`` names who had no answer."""
+
+    kind: ClassVar[str] = "routed"
+    path: str
+    round: int
+    epoch: int
+    targets: tuple[str, ...]
+    source: str
+    reason: str = ""
+    scores: Mapping[str, float] = attrs.field(factory=dict)
+    abstained: tuple[str, ...] = ()
+
+
+@attrs.define
+class Unrouted:
+    """A branch point got no decision that can be followed: its branches are skipped, the execution fails."""
+
+    kind: ClassVar[str] = "unrouted"
+    path: str
+    round: int
+    epoch: int
+    error: ErrorInfo
+    exception: BaseException | None = attrs.field(default=None, eq=False, repr=False)
+
+
+ExecutionFact = Created | Resumed | CancelRequested | DeadlinePassed | Interrupted | Ended
+InstanceFact = Checked | Started | Opened | Succeeded | Failed | Completed | Skipped | Routed | Unrouted
+Fact = ExecutionFact | InstanceFact

@@ -1,0 +1,42 @@
+"""Everything that has to hold before a change goes in: ``python -m tests [PYTEST ARGUMENT]...``.
+
+Lint, format, types, layers, then the tests. Every check runs, whatever the one before it said; the exit code is 0 only
+when all of them passed.
+"""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLS = Path(sys.executable).parent
+
+
+def checks(pytest_arguments: Sequence[str]) -> dict[str, list[str]]:
+    """Each check's name and command, in the order they run."""
+    return {
+        "lint": [sys.executable, "-m", "ruff", "check", "."],
+        "format": [sys.executable, "-m", "ruff", "format", "--check", "."],
+        "types": [sys.executable, "-m", "mypy"],
+        "layers": [str(TOOLS / "lint-imports")],
+        "tests": [sys.executable, "-m", "pytest", *pytest_arguments],
+    }
+
+
+def main(pytest_arguments: Sequence[str]) -> int:
+    """Runs all checks and says which failed; returns the exit code."""
+    failed = []
+    for name, command in checks(pytest_arguments).items():
+        print(f"== {name}", flush=True)
+        begun = monotonic()
+        if subprocess.run(command, cwd=ROOT, check=False).returncode:
+            failed.append(name)
+        print(f"== {name}: {'FAILED' if name in failed else 'passed'} in {monotonic() - begun:.1f} s", flush=True)
+    print(f"failed: {', '.join(failed)}" if failed else "all checks passed", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
