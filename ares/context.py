@@ -137,7 +137,7 @@ class StepContext:
         return result
 
     def tool(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call ``fn`` and record the call under ``name``: input, output, seconds, success. Returns or raises as it does."""
+        """Call ``fn`` and record the call under ``name``: input, output, seconds, success. The outcome is ``fn``'s."""
         result: T = self._port.tool(name, fn, args, kwargs)
         return result
 

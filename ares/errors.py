@@ -48,6 +48,7 @@ from collections.abc import Sequence
 
 import attrs
 
+
 class AresError(Exception):
     """The base of every error that ares raises on its own behalf."""
 
@@ -123,7 +124,8 @@ class ExecutionExistsError(UsageError):
     status: str = ""
 
     def __str__(self) -> str:
-        return f"execution {self.execution_id!r} exists already ({self.status}); pass if_exists='resume' to go on with it"
+        state = f" ({self.status})" if self.status else ""
+        return f"execution {self.execution_id!r} exists already{state}; pass if_exists='resume' to go on with it"
 
 
 @attrs.define(slots=False, eq=False, repr=False)

@@ -15,6 +15,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from ares.context import StepContext
+from ares.engine.options import COMMIT_TIMEOUT
 from ares.engine.results import step_id_of, step_result
 from ares.errors import AttemptEnded, SerializationError, UsageError, WriteError
 from ares.journal.notes import Emitted, Remembered, ToolCalled
@@ -78,6 +79,11 @@ class Attempt:
                 return False
             self._over = True
             return True
+
+    def time_left(self) -> float:
+        """Seconds until its timeout; all of it while its body has not begun."""
+        assert self.timeout is not None
+        return self.timeout if self._ends_at is None else self._ends_at - time.monotonic()
 
     @property
     def is_over(self) -> bool:
@@ -186,7 +192,7 @@ class Attempt:
             body = self.driver.encode(note)
             with self._alive():
                 ticket = self.driver.note(note, body)
-            ticket.wait(self.driver.commit_timeout)
+            ticket.wait(COMMIT_TIMEOUT)
             self.driver.remember(note)
             return value
         finally:

@@ -238,7 +238,7 @@ class Engine:
             variables=contextvars.copy_context(),
             remembered=begun.remembered,
             keeps_references=references,
-            warnings_before=len(self._warnings),
+            warnings=self._warnings,
             is_submitted=submitted,
             after_crash=begun.after_crash,
         )
@@ -249,7 +249,7 @@ class Engine:
             if not closing:
                 self._live[driver.execution_id] = driver
         if closing:
-            driver.crash(RuntimeClosedError("the Runtime is closed"))
+            driver.cutting.crash(RuntimeClosedError("the Runtime is closed"))
             raise RuntimeClosedError("the Runtime is closed")
         end = self.journal.watch(
             driver.execution_id, lambda request: driver.on_request(request, self.journal.close_request)
@@ -314,8 +314,7 @@ class Engine:
             raise RuntimeClosedError(f"the Runtime was closed; execution {driver.execution_id!r} can be resumed")
         state = driver.walk.state
         variables = driver.values.snapshot(state.root, len(state.root.writes))
-        warnings = (*driver.warnings, *self._warnings[driver.warnings_before :])
-        return make_result(state, variables, status=driver.status, duration=driver.duration, warnings=warnings)
+        return make_result(state, variables, status=driver.status, duration=driver.duration, warnings=driver.warnings)
 
     def stored_result(self, definition: Definition, execution_id: str, status: ExecutionStatus) -> WorkflowResult:
         """The result of an execution that nobody walks in this process, read from its journal."""
@@ -394,4 +393,3 @@ class ResumeRequest:
 def new_id() -> str:
     """An execution id that nobody has."""
     return uuid.uuid4().hex
-

@@ -126,9 +126,10 @@ class Execution:
         driver = self._walk()
         if driver is None:
             return None
-        done, total, running = driver.progress()
-        details = {path: (d, t) for path, d, t in running if d is not None}
-        return Progress(done, total, tuple(path for path, _, _ in running), details)
+        done, total = driver.tally.read()
+        running = driver.crew.all()
+        details = {a.path: (a.done, a.total) for a in running if a.done is not None}
+        return Progress(done, total, tuple(a.path for a in running), details)
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """Its events in order, from ``seq > after``, as the journal has them: gapless. The iteration ends when the

@@ -31,6 +31,7 @@ from ares.errors import (
 from ares.walk import facts as f
 from ares.walk.judge import Failure, describe
 from ares.walk.route import check_route, decide_route
+from ares.walk.state import Instance
 from ares.walk.walk import WorkKind
 from ares.workflow import Call, Goto, OnItemFailure
 
@@ -116,20 +117,19 @@ def _route(attempt: Attempt) -> Answer:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 raise
-            return unrouted(attempt, f"its router raised {type(error).__name__}: {error}", error)
-    fact = decide_route(instance, answer, source="router")
-    return fact, attempt.driver.encode(fact)
+            fact = unrouted(instance, f"its router raised {describe(error)}", error)
+            return fact, attempt.driver.encode(fact)
+    decided = decide_route(instance, answer, source="router")
+    return decided, attempt.driver.encode(decided)
 
 
-def unrouted(attempt: Attempt, problem: str, cause: BaseException | None) -> Answer:
+def unrouted(instance: Instance, problem: str, cause: BaseException | None) -> f.Unrouted:
     """The fact that a route was asked for and not found."""
-    instance = attempt.instance
-    permitted = tuple(instance.scope.graph.nodes[b].id for b in instance.node.branches)
+    permitted = instance.scope.graph.ids(instance.node.branches)
     error = RouteError(instance.path, problem, permitted)
     error.__cause__ = cause
     info = describe(error, _trace(cause))
-    fact = f.Unrouted(instance.path, instance.scope.round, attempt.epoch, info, exception=error)
-    return fact, attempt.driver.encode(fact)
+    return f.Unrouted(instance.path, instance.scope.round, instance.epoch, info, exception=error)
 
 
 def _verdict(attempt: Attempt) -> Answer:

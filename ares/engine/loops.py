@@ -49,7 +49,7 @@ def walk_here(driver: Driver, mail: Mail) -> None:
         _interrupt(driver, mail)
         raise
     except BaseException as error:
-        driver.crash(error)
+        driver.cutting.crash(error)
         raise
 
 
@@ -68,8 +68,8 @@ def _drive(driver: Driver, mail: Mail) -> None:
 def _interrupt(driver: Driver, mail: Mail) -> None:
     """Ctrl-C: the walk in memory is dead. What runs has a moment, then all is committed and given back."""
     try:
-        driver.drop_inline()
-        driver.stop("interrupted", INTERRUPT_GRACE)
+        driver.cutting.drop_inline()
+        driver.cutting.stop("interrupted", INTERRUPT_GRACE)
         give_up = time.monotonic() + INTERRUPT_GRACE + 8.0
         while not driver.over.is_set() and time.monotonic() < give_up:
             driver.pump()
@@ -79,7 +79,7 @@ def _interrupt(driver: Driver, mail: Mail) -> None:
         logger.debug("interrupted in the middle of a transition: {!r}", error)
     finally:
         if not driver.over.is_set():
-            driver.crash(KeyboardInterrupt())
+            driver.cutting.crash(KeyboardInterrupt())
 
 
 class WalksThread:
@@ -163,4 +163,4 @@ def _guarded(driver: Driver, message: Message) -> None:
         message()
     except Exception as error:
         logger.opt(exception=error).error("the walk of execution {} failed", driver.execution_id)
-        driver.crash(error)
+        driver.cutting.crash(error)

@@ -64,7 +64,7 @@ class _Lenient:
                 return [self.unpack(part) for part in tree]
             if type(tree) is dict and not (len(tree) == 1 and next(iter(tree))[:1] == "$"):
                 return {name: self.unpack(part) for name, part in tree.items()}
-            return Opaque(json.dumps(tree))
+            return Opaque(json.dumps(tree, separators=(",", ":")))
 
 
 # --- of the execution --------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ such a fact is refused and changes nothing.
 """
 
 from enum import StrEnum
+from typing import Final
 
 from ares.records import StepStatus
 
@@ -35,26 +36,28 @@ class Stimulus(StrEnum):
     DONE = "succeeded"
     DONE_UNROUTED = "succeeded, route to be asked"
     RETRY = "failed, to be retried"
-    RECONCILE = "cut short, outcome unknown"
+    RECONCILE = "outcome unknown, to be asked"
     FAILED = "failed for good"
     SKIPPED = "skipped"
     ROUTED = "routed, or no route"
     CUT = "cut short"
     CUT_UNKNOWN = "cut short, at_most_once"
     REROUTE = "route to be asked again"
-    SET_BACK = "set back by a resume"
+    SET_BACK = "set back"
 
 
 _P, _S = Phase, Stimulus
 
 #: (phase, stimulus) -> phase.
-TRANSITIONS: dict[tuple[Phase, Stimulus], Phase] = {
+TRANSITIONS: Final[dict[tuple[Phase, Stimulus], Phase]] = {
     (_P.PENDING, _S.CHECKED): _P.PENDING,
     (_P.PENDING, _S.STARTED): _P.RUNNING,
     (_P.PENDING, _S.OPENED): _P.OPEN,
-    (_P.PENDING, _S.SKIPPED): _P.SKIPPED,
+    # Set back while nobody knew whether its effect had happened: that is asked before anything else.
+    (_P.PENDING, _S.RECONCILE): _P.RECONCILING,
     # A condition that raised, a map's wrong source, one crash too many.
     (_P.PENDING, _S.FAILED): _P.FAILED,
+    (_P.PENDING, _S.SKIPPED): _P.SKIPPED,
     (_P.RUNNING, _S.DONE): _P.COMPLETED,
     (_P.RUNNING, _S.DONE_UNROUTED): _P.ROUTING,
     (_P.RUNNING, _S.RETRY): _P.RETRYING,
@@ -85,7 +88,7 @@ TRANSITIONS: dict[tuple[Phase, Stimulus], Phase] = {
     (_P.SKIPPED, _S.SET_BACK): _P.PENDING,
 }
 
-STATUS: dict[Phase, StepStatus] = {
+STATUS: Final[dict[Phase, StepStatus]] = {
     Phase.PENDING: StepStatus.PENDING,
     Phase.RUNNING: StepStatus.RUNNING,
     Phase.RETRYING: StepStatus.RUNNING,
@@ -97,7 +100,7 @@ STATUS: dict[Phase, StepStatus] = {
     Phase.SKIPPED: StepStatus.SKIPPED,
 }
 
-FINAL = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.SKIPPED})
+FINAL: Final = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.SKIPPED})
 
 
 def as_markdown() -> str:

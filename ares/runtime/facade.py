@@ -4,11 +4,7 @@ Nothing starts before it is needed: the constructor looks at a store's file and 
 and the threads come with ``start`` or the first run, in the process that makes it. A child of a fork makes its own.
 """
 
-import atexit
-import os
-import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -30,25 +26,19 @@ from ares.errors import (
     AresError,
     ExecutionConflictError,
     ExecutionExistsError,
-    ExecutionNotFoundError,
     NotBuiltError,
-    RuntimeClosedError,
     UsageError,
 )
-from ares.events import Event, instant
-from ares.journal.fold import Fold
+from ares.events import Event
 from ares.journal.protocol import ExecutionRow, Store
-from ares.journal.view import decode_leniently, event_of
 from ares.journal.writer import StoreJournal
 from ares.plugin.bus import NoBus
 from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
+from ares.runtime.checks import check_id, check_timeout, option, run_metadata, worker_count
+from ares.runtime.parts import Life, Parts
+from ares.runtime.reading import Reader, status_of
 from ares.stores.opening import open_store
-from ares.values import Codec
 from ares.workflow import Workflow
-from ares.workflow.checks import text_problem
-
-#: Seconds that a Runtime which nobody closed takes for it at the end of the process.
-_EXIT_SECONDS = 1.0
 
 
 @attrs.frozen
@@ -74,7 +64,8 @@ class Runtime:
         workflows: those that ``recover`` takes up and that handles by id can be read with.
         agents: what steps with an ``agent_type`` and no function run.
         max_workers: how many steps run at once; ``min(32, processors + 4)`` unless given.
-        steps_on: ``"auto"``, ``"workers"``, or for tests ``"caller"``: all on the calling thread, no delays or timeouts.
+        steps_on: ``"auto"``, ``"workers"``, or for tests ``"caller"``: all on the calling
+            thread, without delays and timeouts.
         around_step: a context manager factory ``cm(ctx)``, entered on the thread that runs each attempt.
         redact: ``redact(name, value)`` may replace what is kept of tool records and event payloads.
         durability: ``"sync"``, ``"async"`` or ``"best_effort"``.
@@ -106,13 +97,12 @@ class Runtime:
         for name, value in (("plugins", list(plugins)), ("interrupt_handler", interrupt_handler)):
             if value:
                 raise NotBuiltError(name, "Runtime")
-        self._store_spec = store
         self._workflows = tuple(workflows)
         self._agents = dict(agents or {})
-        self._max_workers = _workers(max_workers)
+        self._max_workers = worker_count(max_workers)
         self._options = Options(
-            _option(StepsOn, "steps_on", steps_on),
-            _option(Durability, "durability", durability),
+            option(StepsOn, "steps_on", steps_on),
+            option(Durability, "durability", durability),
             around_step,
             redact,
             check_values,
@@ -120,19 +110,10 @@ class Runtime:
         self.plugin_timeout = plugin_timeout
         self.lease_timeout = lease_timeout
         self.warnings: list[str] = []
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
-        self._parts: _Parts | None = None
-        self._inherited: list[_Parts] = []
-        self._is_closed = False
-        store_object = open_store(store)
-        store_object.inspect()
-        self._first_store: Store | None = store_object
-        self._store_name = store_object.name
-        _REGISTRY.add(self)
+        self._life = Life(lambda: open_store(store), self._make_parts)
 
     def __repr__(self) -> str:
-        return f"<Runtime {self._store_name}>"
+        return f"<Runtime {self._life.store_name}>"
 
     # --- life ---------------------------------------------------------------------------------------
 
@@ -150,56 +131,18 @@ class Runtime:
             StoreError: the store cannot be opened or written.
             RuntimeClosedError: the Runtime was closed.
         """
-        self._engine()
+        self._life.engine()
 
     def close(self, timeout: float = 10.0) -> None:
         """Stop: nothing begins, what runs has ``timeout`` seconds, the rest is cut short, everything is committed and
         given back. Idempotent, always returns. From inside a step it only marks, and takes effect as the step ends."""
-        parts = self._take_parts()
-        if parts is None:
-            return
-        if current.get() is not None or parts.engine.walks.is_this():
-            thread = threading.Thread(target=parts.close, args=(timeout,), name="ares-closing", daemon=True)
-            parts.engine.refuse()
-            thread.start()
-            return
-        parts.close(timeout)
-
-    def _take_parts(self) -> "_Parts | None":
-        with self._lock:
-            self._is_closed = True
-            return self._parts if self._pid == os.getpid() else None
-
-    def _here(self) -> "_Parts | None":
-        """What was started in this process, whether it is closed or not."""
-        with self._lock:
-            return self._parts if self._pid == os.getpid() else None
+        self._life.close(timeout)
 
     def _known(self, workflow_id: str) -> Definition | None:
-        parts = self._here()
+        parts = self._life.here()
         return None if parts is None else parts.engine.known(workflow_id)
 
-    def _engine(self) -> Engine:
-        with self._lock:
-            if self._is_closed:
-                raise RuntimeClosedError("the Runtime is closed")
-            if self._pid != os.getpid():
-                self._forked()
-            if self._parts is None:
-                self._parts = self._make_parts()
-            return self._parts.engine
-
-    def _forked(self) -> None:
-        """In a child: what was inherited is kept, never used or closed, and everything is made anew."""
-        if self._parts is not None:
-            self._inherited.append(self._parts)
-        self._parts = None
-        self._first_store = None
-        self._pid = os.getpid()
-
-    def _make_parts(self) -> "_Parts":
-        store = self._first_store or open_store(self._store_spec)
-        self._first_store = None
+    def _make_parts(self, store: Store) -> Parts:
         journal = StoreJournal(store, durability=self._options.durability, on_warning=self._warn)
         journal.start()
         try:
@@ -209,7 +152,7 @@ class Runtime:
         except BaseException:
             journal.close(1.0)
             raise
-        return _Parts(journal, engine)
+        return Parts(journal, engine)
 
     def _warn(self, message: str) -> None:
         self.warnings.append(message)  # logged with a result: a sink may block, and this is the journal's thread
@@ -242,7 +185,7 @@ class Runtime:
             ExecutionExistsError: the id is taken.
             StoreError: the store could not keep its promise; the execution can be resumed.
         """
-        engine = self._engine()
+        engine = self._life.engine()
         definition = engine.define(workflow)
         parent = self._parent(engine)
         if parent is not None and execution_id is None:
@@ -265,7 +208,7 @@ class Runtime:
         timeout: float | None = None,
     ) -> Execution:
         """As ``run``, but return as soon as the id and the inputs are committed."""
-        engine = self._engine()
+        engine = self._life.engine()
         definition = engine.define(workflow)
         request = self._request(definition, inputs, execution_id, metadata, timeout, None)
         begun = self._begin(engine, definition, request, if_exists, ExecutionStatus.PENDING)
@@ -292,10 +235,10 @@ class Runtime:
         if execution_id is None:
             execution_id = new_id()
         check_id(execution_id)
-        _check_timeout(timeout)
+        check_timeout(timeout)
         bound = definition.graph.workflow.bind_inputs(inputs)
         parent_id = None if parent is None else parent.driver.execution_id
-        return RunRequest(execution_id, bound, _metadata(metadata), timeout, parent_id)
+        return RunRequest(execution_id, bound, run_metadata(metadata), timeout, parent_id)
 
     def _begin(
         self,
@@ -364,12 +307,11 @@ class Runtime:
             ExecutionBusyError: a live owner walks it.
             WorkflowChangedError: the definition differs; nothing was changed.
         """
-        engine = self._engine()
+        engine = self._life.engine()
         row = engine.journal.execution(execution_id)
         definition = self._definition_of(engine, row, workflow)
-        _check_timeout(timeout)
-        names = rerun if isinstance(rerun, str) else tuple(definition.graph.workflow.step_id(r) if callable(r) else r for r in rerun)
-        how = ResumeRequest(names, reopen, accept_changes, timeout)
+        check_timeout(timeout)
+        how = ResumeRequest(_paths(definition, rerun), reopen, accept_changes, timeout)
         begun = self._begin_again(engine, definition, execution_id, how)
         if isinstance(begun, WorkflowResult):
             return begun
@@ -412,7 +354,7 @@ class Runtime:
 
     def recover(self) -> Recovery:
         """Take up every execution that nobody walks and whose workflow is in ``workflows=``. Returns at once."""
-        engine = self._engine()
+        engine = self._life.engine()
         taken: list[Execution] = []
         left: dict[str, str] = {}
         known = {workflow.id: workflow for workflow in self._workflows}
@@ -443,7 +385,7 @@ class Runtime:
         Raises:
             ExecutionNotFoundError: there is none.
         """
-        engine = self._engine()
+        engine = self._life.engine()
         driver = engine.live(execution_id)
         if driver is not None and not driver.flag_cancel():
             return False
@@ -463,7 +405,7 @@ class Runtime:
         Raises:
             ExecutionNotFoundError: there is none.
         """
-        engine = self._engine()
+        engine = self._life.engine()
         engine.journal.execution(execution_id)
         return Execution(self, execution_id, engine.live(execution_id))
 
@@ -475,35 +417,17 @@ class Runtime:
         limit: int | None = None,
     ) -> Sequence[ExecutionSummary]:
         """The executions in the store, newest first."""
-        wanted = None if status is None else _option(ExecutionStatus, "status", status)
-        stored = None if wanted is None else [wanted]
-        if wanted in (ExecutionStatus.INTERRUPTED, ExecutionStatus.RUNNING):
-            stored = [ExecutionStatus.RUNNING]
-        found = []
-        for row in self._reader().executions(statuses=stored, workflow_id=workflow_id, metadata=metadata):
-            summary = _summary(row)
-            if wanted is None or summary.status is wanted:
-                found.append(summary)
-                if limit is not None and len(found) >= limit:
-                    break
-        return found
+        wanted = None if status is None else option(ExecutionStatus, "status", status)
+        return self._reader().executions(wanted, workflow_id, metadata, limit)
 
     def checkpoint(self, execution_id: str) -> ExperienceCheckpoint:
         """All that an execution is, as the fold of its journal. Reducers and classes are those of its workflow, if this
-        Runtime has seen it."""
-        reader = self._reader()
-        row = reader.execution(execution_id)
-        known = self._known(row.workflow_id)
-        workflow = None if known is None else known.graph.workflow
-        reducers = {} if workflow is None else {n: r for n in workflow.reducers if (r := workflow.reducer(n))}
-        fold = Fold(execution_id, reducers=reducers)
-        codec = Codec() if known is None else known.codec
-        for entry in reader.entries(execution_id):
-            body: Any = entry.body
-            if isinstance(body, str):
-                body = decode_leniently(entry.kind, entry.path, body, codec)
-            fold.add(entry.seq, entry.at, body)
-        return attrs.evolve(fold.checkpoint(), status=_status(row))
+        Runtime has seen it.
+
+        Raises:
+            ExecutionNotFoundError: there is none.
+        """
+        return self._reader().checkpoint(execution_id)
 
     def prune(self, older_than: timedelta, *, compact: bool = False) -> int:
         """Delete the executions that ended more than ``older_than`` ago; those that have not ended stay.
@@ -515,152 +439,46 @@ class Runtime:
         Returns:
             How many were deleted.
         """
-        journal = self._engine().journal
+        journal = self._life.engine().journal
         count = journal.prune(time.time_ns() - int(older_than / timedelta(microseconds=1)) * 1000)
         if compact:
             journal.compact()
         return count
 
-    def _reader(self) -> Any:
-        """Whatever can read the store: the journal, or before anything was started the store itself."""
-        parts = self._here()
-        if parts is not None and not self._is_closed:
-            return parts.journal
-        store = self._first_store
-        return open_store(self._store_spec) if store is None else store
+    def _reader(self) -> Reader:
+        return Reader(self._life.source(), self._known)
 
     # --- for handles ----------------------------------------------------------------------------------------
 
     def status_of(self, execution_id: str) -> ExecutionStatus:
         """Where an execution stands."""
-        return _status(self._reader().execution(execution_id))
+        return self._reader().status(execution_id)
 
     def live(self, execution_id: str) -> Driver | None:
         """Its walk in this process."""
-        parts = self._here()
+        parts = self._life.here()
         return None if parts is None else parts.engine.live(execution_id)
 
     def result_of(self, execution_id: str, driver: Driver | None) -> WorkflowResult:
         """The result of an execution whose walk is over."""
-        parts = self._here()
-        engine = self._engine() if parts is None else parts.engine
+        parts = self._life.here()
+        engine = self._life.engine() if parts is None else parts.engine
         if driver is not None:
             return engine.result_of(driver)
         row = engine.journal.execution(execution_id)
         definition = self._definition_of(engine, row, None)
-        return engine.stored_result(definition, execution_id, _status(row))
+        return engine.stored_result(definition, execution_id, status_of(row))
 
     def stored_events(self, execution_id: str, after: int = 0) -> Iterator[Event]:
         """The events of an execution as its journal has them now."""
-        reader = self._reader()
-        row = reader.execution(execution_id)
-        known = self._known(row.workflow_id)
-        codec = Codec() if known is None else known.codec
-        for entry in reader.entries(execution_id, after):
-            body: Any = entry.body
-            if isinstance(body, str):
-                body = decode_leniently(entry.kind, entry.path, body, codec)
-            yield event_of(execution_id, entry, body)
+        return self._reader().events(execution_id, after)
 
 
-@attrs.define(eq=False)
-class _Parts:
-    """What a Runtime has started, in one process."""
-
-    journal: StoreJournal
-    engine: Engine
-    _lock: threading.Lock = attrs.field(factory=threading.Lock)
-
-    def close(self, timeout: float) -> None:
-        with self._lock:
-            self.engine.close(timeout)
-            self.journal.close(max(1.0, min(timeout, 5.0)))
-
-
-_REGISTRY: "weakref.WeakSet[Runtime]" = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    """At the end of the process: whoever forgot to close."""
-    for runtime in list(_REGISTRY):
-        runtime.close(_EXIT_SECONDS)
-
-
-def _renew_locks() -> None:
-    """In the child of a fork: a lock that another thread held is held by nobody now."""
-    for runtime in list(_REGISTRY):
-        runtime._lock = threading.Lock()  # noqa: SLF001 - the registry is this module's own
-
-
-atexit.register(_close_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)
-
-
-# --- checks -----------------------------------------------------------------------------------------------------
-
-
-def check_id(execution_id: object) -> None:
-    """Refuse what cannot be the id of an execution.
-
-    Raises:
-        UsageError: it is empty, too long, or holds control characters.
-    """
-    problem = text_problem(execution_id)
-    if problem:
-        raise UsageError(f"the execution id {execution_id!r} {problem}")
-
-
-def _option(kind: Any, name: str, value: Any) -> Any:
-    try:
-        return kind(value)
-    except ValueError:
-        permitted = ", ".join(repr(str(member)) for member in kind)
-        raise UsageError(f"{name} must be one of {permitted}, not {value!r}") from None
-
-
-def _workers(value: Any) -> int:
-    if value is None:
-        return min(32, (os.cpu_count() or 1) + 4)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"max_workers must be a whole number from 1, not {value!r}")
-    return int(value)
-
-
-def _check_timeout(value: Any) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
-        raise UsageError(f"timeout must be a number of seconds above 0, not {value!r}")
-
-
-def _metadata(value: Mapping[str, str] | None) -> dict[str, str]:
-    found: dict[Any, Any] = dict(value or {})
-    for name, text in found.items():
-        if not isinstance(name, str) or not isinstance(text, str):
-            raise UsageError(f"metadata must map str to str, not {name!r} to {text!r}")
-    return found
-
-
-def _status(row: ExecutionRow) -> ExecutionStatus:
-    status = ExecutionStatus(row.status)
-    if status is ExecutionStatus.RUNNING and not row.live:
-        return ExecutionStatus.INTERRUPTED
-    return status
-
-
-def _summary(row: ExecutionRow) -> ExecutionSummary:
-    return ExecutionSummary(
-        row.execution_id,
-        row.workflow_id,
-        row.workflow_version,
-        _status(row),
-        row.parent_id,
-        row.metadata,
-        instant(row.created_at),
-        instant(row.updated_at),
-        None if row.ended_at is None else instant(row.ended_at),
-        row.error,
-        row.owner if row.live else "",
-    )
+def _paths(definition: Definition, rerun: str | Iterable[Any]) -> str | tuple[str, ...]:
+    """What ``rerun`` names, functions of steps as their ids."""
+    if isinstance(rerun, str):
+        return rerun
+    return tuple(definition.graph.workflow.step_id(r) if callable(r) else r for r in rerun)
 
 
 def _not_to_recover(row: ExecutionRow, known: Mapping[str, Workflow]) -> str | None:
@@ -673,5 +491,3 @@ def _not_to_recover(row: ExecutionRow, known: Mapping[str, Workflow]) -> str | N
     if row.workflow_id not in known:
         return f"its workflow {row.workflow_id!r} is not in workflows="
     return None
-
-

@@ -1,0 +1,33 @@
+"""The ``ares`` command. ``main`` is the program; the rest of the package is nobody's business.
+
+Only this package reads the environment (``ARES_STORE``), prints, handles signals and decides about exit codes.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from ares.cli.app import app
+from ares.cli.session import Session, asks_for_json
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: the words after the program's name; those of the process unless given.
+
+    Returns:
+        The exit code.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    session = Session(asks_for_json(given))
+    try:
+        with session.stopping():
+            code = app(args=given, prog_name="ares", standalone_mode=False, obj=session)
+    except KeyboardInterrupt:
+        code = session.interrupted()
+    except Exception as error:
+        code = session.fail(error)
+    return session.finish(code or 0)

@@ -1,0 +1,141 @@
+"""One call of the command: where its words go, what stopped it, and how it ends.
+
+With ``--json``, stdout carries one document and nothing else: from the moment a command begins, whatever anybody in
+the process or below it writes to stdout goes to stderr, and the document is written at the very end.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+from typing import Any, TextIO
+
+from ares.cli.exits import ExitCode, code_of_error, message_of
+from ares.cli.screen import Part, Screen
+
+#: What ends a run in the same good order as Ctrl-C does, where the platform has it and nobody asked to ignore it.
+_STOPS = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGBREAK") if getattr(signal, name, None) is not None
+)
+#: Seconds that threads of the program may hold up the exit of an interrupted command.
+_EXIT_SECONDS = 0.5
+
+
+def asks_for_json(arguments: Sequence[str]) -> bool:
+    """Whether a command line, perhaps one that cannot be parsed, wants JSON."""
+    return "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
+
+
+class Session:
+    """What the commands and ``main`` share."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.debug = False
+        #: 0: silent, 1: INFO, 2: DEBUG.
+        self.verbosity = 0
+        #: What goes to stdout in the end, with ``--json``.
+        self.document: Mapping[str, Any] | None = None
+        self._stopped_by = signal.SIGINT
+        self._machine: TextIO | None = None
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        self.out = Screen(sys.stdout or _nowhere())
+        self.err = Screen(sys.stderr or _nowhere())
+
+    def begin(self, *, as_json: bool) -> None:
+        """A command starts. Before it runs anything of the user's, stdout is set apart for the document."""
+        self.as_json = as_json
+        if not as_json or sys.stdout is None:
+            return
+        sys.stdout.flush()
+        try:
+            kept = os.dup(sys.stdout.fileno())
+            os.dup2(self.err.stream.fileno(), sys.stdout.fileno())
+        except (OSError, ValueError):  # not a file of the operating system's
+            self._machine, sys.stdout = sys.stdout, self.err.stream
+        else:
+            self._machine = os.fdopen(kept, "w", encoding="utf-8", newline="\n")
+
+    def note(self, *parts: Part) -> None:
+        """Say something beside the results, on stderr; nothing with ``--json``."""
+        if not self.as_json:
+            self.err.line("ares: ", *parts)
+
+    def log_to_stderr(self) -> None:
+        """Let ares's own log be seen, as far as ``--verbose`` asks for it."""
+        if self.verbosity:
+            from loguru import logger
+
+            logger.remove()
+            # Looked up at each message: a live display may stand before stderr.
+            logger.add(lambda text: self.err.stream.write(text), level="INFO" if self.verbosity == 1 else "DEBUG")
+            logger.enable("ares")
+
+    @contextlib.contextmanager
+    def stopping(self) -> Iterator[None]:
+        """Meanwhile SIGTERM and its like reach the main thread as Ctrl-C does."""
+
+        def stop(number: int, _frame: FrameType | None) -> None:
+            self._stopped_by = signal.Signals(number)
+            raise KeyboardInterrupt
+
+        before = {}
+        if threading.current_thread() is threading.main_thread():
+            before = {each: signal.signal(each, stop) for each in _STOPS if signal.getsignal(each) is signal.SIG_DFL}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    @property
+    def stop_code(self) -> int:
+        """The exit code of a command that was interrupted: 130 by Ctrl-C."""
+        return 128 + self._stopped_by
+
+    def interrupted(self) -> int:
+        """Ctrl-C, or what counts as one, ended the command before it could say so itself."""
+        self.note("interrupted")
+        self.document = {"error": {"type": "KeyboardInterrupt", "message": "interrupted", "exit_code": self.stop_code}}
+        return self.stop_code
+
+    def fail(self, error: BaseException) -> int:
+        """Say why the command ends, in one line, and give the exit code."""
+        if self.debug:
+            traceback.print_exception(error, file=self.err.stream)
+        code, message = code_of_error(error), message_of(error)
+        self.document = {"error": {"type": type(error).__name__, "message": message, "exit_code": int(code)}}
+        self.note(message)
+        return code
+
+    def finish(self, code: int) -> int:
+        """Write what is left to be written. Returns the exit code."""
+        if code == ExitCode.INTERRUPTED and self.document is None:
+            # typer makes an exit code of a KeyboardInterrupt.
+            code = self.interrupted()
+        with contextlib.suppress(OSError):  # nobody listens any more
+            if self.as_json and self.document is not None:
+                stream = self._machine or sys.stdout
+                print(json.dumps(self.document), file=stream, flush=True)
+        if code > 128:
+            _exit_soon(code)
+        return code
+
+
+def _exit_soon(code: int) -> None:
+    """Threads that the program started and forgot must not keep alive what was told to stop."""
+    timer = threading.Timer(_EXIT_SECONDS, os._exit, (code,))
+    timer.name = "ares-exit"
+    timer.daemon = True
+    timer.start()
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - stands for a closed stream till the end

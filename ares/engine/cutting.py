@@ -1,0 +1,198 @@
+"""How work under way comes to an early end: timeouts, cancels, and stops of the whole walk.
+
+A *timeout* ends one attempt: its thread is abandoned and replaced. A *cancel*, and a deadline of the execution or of a
+sub-workflow, are facts: what has not begun is skipped, what runs is asked to end and is abandoned after the grace. A
+*stop* (close, Ctrl-C, a store that fails) is no fact about any step: nothing begins, what runs has a grace, and then
+the rest is journaled as cut short, to go on with at the next resume. All on the thread that owns the walk.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ares.engine.attempt import Attempt
+from ares.engine.jobs import Answer, unrouted
+from ares.engine.options import CANCEL_GRACE
+from ares.engine.timers import Timer
+from ares.errors import StepCancelledError, StepTimeoutError, StoreError
+from ares.journal.protocol import Request, Ticket
+from ares.records import ExecutionStatus
+from ares.walk import facts as f
+from ares.walk.judge import Failure, describe, judge
+from ares.walk.state import Instance
+from ares.walk.table import FINAL, Phase
+from ares.walk.walk import CutShort, StartTimer, WorkKind
+
+if TYPE_CHECKING:
+    from ares.engine.driver import Driver
+
+
+class Cutting:
+    """Ends the work of one walk early."""
+
+    def __init__(self, driver: "Driver") -> None:
+        self._driver = driver
+        self._stop: str | None = None
+        self._grace: Timer | None = None
+        self._is_interrupted = False
+
+    # --- time -------------------------------------------------------------------------------------------
+
+    def overdue(self, attempt: Attempt) -> None:
+        """An attempt's time was up, and it was closed for it."""
+        driver = self._driver
+        timeout = attempt.timeout or 0.0
+        self._abandon(attempt, "its time is up")
+        if attempt.kind is WorkKind.ROUTE:
+            fact = unrouted(attempt.instance, f"its router was still running after {timeout:g} s", None)
+            answer: Answer = (fact, driver.encode(fact))
+        else:
+            error = StepTimeoutError(attempt.path, timeout)
+            retryable = attempt.kind is WorkKind.BODY
+            draw = driver.options.draw()
+            answer = Failure(describe(error), error, retryable=retryable, draw=draw, duration=timeout)
+        driver.answered(attempt, answer)
+
+    def child_overdue(self, command: StartTimer, attempt: int) -> None:
+        """A sub-workflow's time may be up."""
+        instance = command.instance
+        is_same = instance.epoch == command.epoch and instance.attempt == attempt
+        if instance.phase is Phase.OPEN and is_same and not self.is_stopping:
+            fact = f.DeadlinePassed(instance.path, command.timeout, command.epoch)
+            self._driver.hand_over_now(fact, instance)
+
+    def execution_overdue(self, timeout: float) -> None:
+        """The execution's time is up."""
+        if self._driver.walk.state.ended is None and not self.is_stopping:
+            self._driver.hand_over_now(f.DeadlinePassed("", timeout), None)
+
+    # --- cancels ------------------------------------------------------------------------------------------
+
+    def carry_out(self, request: Request, done: Callable[[int], None]) -> None:
+        """Do what was asked from outside. Left for the next owner if this walk is ending."""
+        if request.kind != "cancel" or self._driver.over.is_set() or self.is_stopping:
+            return
+        self.cancel(request.body)
+        done(request.number)
+
+    def cancel(self, reason: str) -> None:
+        """Make a cancel a fact."""
+        state = self._driver.walk.state
+        if state.cancelled is None and state.ended is None and not self.is_stopping:
+            self._driver.hand_over_now(f.CancelRequested(reason), None)
+
+    def bars(self, instance: Instance) -> bool:
+        """Whether a failed attempt of the instance is not followed by another."""
+        state = self._driver.walk.state
+        cut = instance.scope.stop in (f.SkipReason.CANCELLED, f.SkipReason.TIMEOUT)
+        return cut or state.cancelled is not None or state.overdue is not None
+
+    def cut_short(self, command: CutShort) -> None:
+        """The walk wants an instance to end: ask its attempt, or fail it at once if none is under way."""
+        driver = self._driver
+        attempt = driver.crew.of(command.instance)
+        if attempt is not None:
+            attempt.cancel(command.reason, for_good=command.reason is f.SkipReason.CANCELLED)
+            driver.timers.after(CANCEL_GRACE, self._end_grace, attempt, command.reason)
+        elif command.instance.epoch == command.epoch:
+            self._fail(command.instance, command.reason)
+
+    def cut_unbegun(self, attempt: Attempt) -> None:
+        """A start was committed, and then the body was not to begin any more. A stop says so by itself."""
+        instance = attempt.instance
+        if not self.is_stopping and instance.phase is Phase.RUNNING:
+            error = StepCancelledError(instance.path, "cancelled before it began")
+            failure = Failure(describe(error), error, not_done=True)
+            self._driver.hand_over(judge(instance, failure, stopping=True), instance)
+
+    def _end_grace(self, attempt: Attempt, reason: str) -> None:
+        if attempt.close():
+            self._abandon(attempt, reason)
+            self._fail(attempt.instance, reason)
+
+    def _abandon(self, attempt: Attempt, reason: str) -> None:
+        if self._driver.crew.abandon(attempt, reason):
+            self._driver.warn(f"step {attempt.path!r} did not end in time: its thread was abandoned")
+
+    def _fail(self, instance: Instance, reason: str) -> None:
+        driver = self._driver
+        if instance.phase is Phase.ROUTING:
+            driver.hand_over(unrouted(instance, f"no route: {reason}", None), instance)
+        elif instance.phase not in FINAL and instance.phase is not Phase.PENDING:
+            error = StepCancelledError(instance.path, reason)
+            driver.hand_over(judge(instance, Failure(describe(error), error), stopping=True), instance)
+
+    # --- stops ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the walk is being stopped: nothing begins any more."""
+        return self._stop is not None
+
+    def stop(self, reason: str, grace: float) -> None:
+        """Stop in good order: what runs has ``grace`` seconds."""
+        driver = self._driver
+        if driver.over.is_set() or self.is_stopping:
+            return
+        self._stop = reason
+        driver.bar()
+        for attempt in driver.crew.all():
+            attempt.cancel(reason)
+        self._grace = driver.timers.after(grace, self._cut_all)
+        self.try_finish()
+
+    def fail(self, error: BaseException) -> None:
+        """The walk cannot keep its promise any more: nothing new starts, what runs has the cancel grace."""
+        if self._driver.error is None:
+            self._driver.error = error
+        self.stop(str(error), CANCEL_GRACE)
+
+    def try_finish(self) -> None:
+        """Finish the stop once nothing is under way."""
+        driver = self._driver
+        if driver.crew or driver.unsettled or self._is_interrupted or driver.walk.state.ended is not None:
+            return
+        self._is_interrupted = True
+        if self._grace is not None:
+            self._grace.stop()
+        if isinstance(driver.error, StoreError) or driver.log.closed():
+            driver.finish(ExecutionStatus.INTERRUPTED)
+            return
+        state = driver.walk.state
+        in_flight = tuple(i.path for i in state.instances() if i.phase is Phase.RUNNING)
+        fact = f.Interrupted(in_flight, self._stop or "")
+        ticket = driver.append([(fact.kind, "", driver.encode(fact))])
+        ticket.add_callback(lambda t: driver.post(self._stopped, t))
+
+    def _stopped(self, ticket: Ticket) -> None:
+        driver = self._driver
+        if ticket.error is not None and driver.error is None and not driver.options.is_best_effort:
+            driver.error = ticket.error
+        driver.finish(ExecutionStatus.INTERRUPTED)
+
+    def _cut_all(self) -> None:
+        """The grace of a stop is over: what still runs is abandoned."""
+        driver = self._driver
+        for attempt in driver.crew.all():
+            if attempt.close():
+                self._abandon(attempt, self._stop or "")
+        driver.unsettled = 0
+        if driver.walk.state.ended is not None:
+            driver.finish(ExecutionStatus.INTERRUPTED)  # its end could not be committed
+        self.try_finish()
+
+    def drop_inline(self) -> None:
+        """The work that ran on the owner's own thread was torn away by a Ctrl-C."""
+        for attempt in self._driver.crew.all():
+            if attempt.worker is None:
+                attempt.cancel("interrupted")
+                if attempt.close():
+                    self._driver.crew.leave(attempt)
+
+    def crash(self, error: BaseException) -> None:
+        """The walk cannot go on, for a reason that is no fact: a defect, or a second Ctrl-C."""
+        driver = self._driver
+        for attempt in driver.crew.all():
+            if attempt.close():
+                self._abandon(attempt, "its walk failed")
+        driver.error = driver.error or error
+        driver.finish(ExecutionStatus.INTERRUPTED)

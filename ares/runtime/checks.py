@@ -1,0 +1,71 @@
+"""The arguments of a Runtime's calls, looked at before anything happens."""
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from ares.errors import UsageError
+from ares.workflow.checks import text_problem
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def check_id(execution_id: object) -> None:
+    """Refuse what cannot be the id of an execution.
+
+    Raises:
+        UsageError: it is empty, too long, or holds control characters.
+    """
+    problem = text_problem(execution_id)
+    if problem:
+        raise UsageError(f"the execution id {execution_id!r} {problem}")
+
+
+def option(kind: type[E], name: str, value: Any) -> E:
+    """The member that ``value`` means.
+
+    Raises:
+        UsageError: it means none; the permitted ones are named.
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        permitted = ", ".join(repr(str(member)) for member in kind)
+        raise UsageError(f"{name} must be one of {permitted}, not {value!r}") from None
+
+
+def worker_count(value: Any) -> int:
+    """How many steps run at once.
+
+    Raises:
+        UsageError: it is no whole number from 1.
+    """
+    if value is None:
+        return min(32, (os.cpu_count() or 1) + 4)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"max_workers must be a whole number from 1, not {value!r}")
+    return value
+
+
+def check_timeout(value: Any) -> None:
+    """Refuse what is no number of seconds above 0, unless it is None.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+        raise UsageError(f"timeout must be a number of seconds above 0, not {value!r}")
+
+
+def run_metadata(value: Mapping[str, str] | None) -> dict[str, str]:
+    """A run's metadata, as a dict of its own.
+
+    Raises:
+        UsageError: something in it is no str.
+    """
+    found: dict[Any, Any] = dict(value or {})
+    for name, text in found.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise UsageError(f"metadata must map str to str, not {name!r} to {text!r}")
+    return found

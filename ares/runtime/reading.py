@@ -1,0 +1,113 @@
+"""What a store says of executions, whoever walks them: listings, statuses, events, checkpoints. Reads only."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+
+from ares.engine.engine import Definition
+from ares.events import Event, instant
+from ares.journal.fold import Fold
+from ares.journal.protocol import Entry, ExecutionRow
+from ares.journal.view import decode_leniently, event_of
+from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
+from ares.values import Codec
+
+
+class Source(Protocol):
+    """What can be read from: a store, or the journal in front of it."""
+
+    def entries(self, execution_id: str, after: int = 0) -> Iterator[Entry]:
+        """See ``Store``."""
+
+    def execution(self, execution_id: str) -> ExecutionRow:
+        """See ``Store``."""
+
+    def executions(
+        self,
+        *,
+        statuses: Iterable[str] | None = None,
+        workflow_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        limit: int | None = None,
+    ) -> Sequence[ExecutionRow]:
+        """See ``Store``."""
+
+
+class Reader:
+    """Reads executions. Values are loaded with what is known of their workflow, if anything is."""
+
+    def __init__(self, source: Source, known: Callable[[str], Definition | None]) -> None:
+        self._source = source
+        self._known = known
+
+    def executions(
+        self,
+        status: ExecutionStatus | None,
+        workflow_id: str | None,
+        metadata: Mapping[str, str] | None,
+        limit: int | None,
+    ) -> list[ExecutionSummary]:
+        """Summaries, newest first."""
+        # An interrupted execution is stored as running: which of the two it is shows only in its owner.
+        is_derived = status in (ExecutionStatus.INTERRUPTED, ExecutionStatus.RUNNING)
+        stored = None if status is None else [ExecutionStatus.RUNNING if is_derived else status]
+        rows = self._source.executions(
+            statuses=stored, workflow_id=workflow_id, metadata=metadata, limit=None if is_derived else limit
+        )
+        found = [summary for row in rows if status in (None, (summary := _summary(row)).status)]
+        return found if limit is None else found[:limit]
+
+    def status(self, execution_id: str) -> ExecutionStatus:
+        """Where one stands."""
+        return status_of(self._source.execution(execution_id))
+
+    def checkpoint(self, execution_id: str) -> ExperienceCheckpoint:
+        """The fold of its journal."""
+        row = self._source.execution(execution_id)
+        known = self._known(row.workflow_id)
+        workflow = None if known is None else known.graph.workflow
+        reducers = {} if workflow is None else {n: r for n in workflow.reducers if (r := workflow.reducer(n))}
+        fold = Fold(execution_id, reducers=reducers)
+        for entry, body in self._bodies(row, 0):
+            fold.add(entry.seq, entry.at, body)
+        return attrs.evolve(fold.checkpoint(), status=status_of(row))
+
+    def events(self, execution_id: str, after: int) -> Iterator[Event]:
+        """Its events so far, from ``seq > after``."""
+        row = self._source.execution(execution_id)
+        for entry, body in self._bodies(row, after):
+            yield event_of(execution_id, entry, body)
+
+    def _bodies(self, row: ExecutionRow, after: int) -> Iterator[tuple[Entry, Any]]:
+        known = self._known(row.workflow_id)
+        codec = Codec() if known is None else known.codec
+        for entry in self._source.entries(row.execution_id, after):
+            body: Any = entry.body
+            if isinstance(body, str):
+                body = decode_leniently(entry.kind, entry.path, body, codec)
+            yield entry, body
+
+
+def status_of(row: ExecutionRow) -> ExecutionStatus:
+    """The status of an execution: INTERRUPTED is running by the journal, and claimed by nobody who lives."""
+    status = ExecutionStatus(row.status)
+    if status is ExecutionStatus.RUNNING and not row.live:
+        return ExecutionStatus.INTERRUPTED
+    return status
+
+
+def _summary(row: ExecutionRow) -> ExecutionSummary:
+    return ExecutionSummary(
+        execution_id=row.execution_id,
+        workflow_id=row.workflow_id,
+        workflow_version=row.workflow_version,
+        status=status_of(row),
+        parent_id=row.parent_id,
+        metadata=row.metadata,
+        created_at=instant(row.created_at),
+        updated_at=instant(row.updated_at),
+        ended_at=None if row.ended_at is None else instant(row.ended_at),
+        error=row.error,
+        owner=row.owner if row.live else "",
+    )

@@ -1,0 +1,312 @@
+"""What a walk keeps: instances of steps, the elements of maps, and the scopes that hold them.
+
+Instances of one workflow live in a ``Scope``: the root, or one per sub-workflow step (or element) that opened. The
+elements of a map are no graph nodes: ``Parts`` keeps them as arrays, with an ``Instance`` only for those under way
+or failed, so that 100,000 elements are ordinary.
+
+This module is data and questions about it. What changes it, and when, is ``ares.walk.state``.
+"""
+
+from array import array
+from typing import Any, Final
+
+from ares.errors import RecordedError
+from ares.records import ErrorInfo
+from ares.walk.facts import BLOCKING, SkipReason
+from ares.walk.table import Phase
+from ares.workflow.graph import Graph, Node
+from ares.workflow.policies import Trigger
+
+#: What ``Parts`` keeps of each element.
+NEW, ACTIVE, DONE, BROKEN = range(4)
+
+#: What ends also what runs, after a grace; a failure under ``fail_fast`` lets it go on.
+CUTTING: Final = frozenset({SkipReason.CANCELLED, SkipReason.TIMEOUT})
+
+
+class Instance:
+    """A step, a map element or a child step, in one round."""
+
+    __slots__ = (
+        "attempt",
+        "born",
+        "child",
+        "condition",
+        "crashes",
+        "delay",
+        "duration",
+        "epoch",
+        "error",
+        "exception",
+        "index",
+        "node",
+        "origin",
+        "output",
+        "parts",
+        "path",
+        "phase",
+        "reason",
+        "retryable",
+        "scope",
+        "settled",
+        "snapshot",
+        "targets",
+        "unknown",
+        "unrouted",
+    )
+
+    def __init__(self, scope: "Scope", node: Node, path: str, epoch: int, index: int | None = None) -> None:
+        self.scope = scope
+        self.node = node
+        self.path = path
+        #: Its position in the list that its step maps over; None for what is no map element.
+        self.index = index
+        #: Raised whenever it is set back or cut short, so that a message from before is known by it.
+        self.epoch = epoch
+        #: The epoch in which it last forgot its ``once`` results; part of its idempotency key.
+        self.born = scope.born
+        self.phase = Phase.PENDING
+        #: Attempts begun, those that a crash or an interrupt cut short not counted.
+        self.attempt = 0
+        self.crashes = 0
+        self.condition: bool | None = None
+        #: An at_most_once body was cut short: it may or may not have taken effect.
+        self.unknown = False
+        #: Whether what failed last may be retried, should it turn out not to have taken effect.
+        self.retryable = True
+        self.output: Any = None
+        self.error: ErrorInfo | None = None
+        #: The exception of ``error`` or of ``unrouted``, if it was raised in this process.
+        self.exception: BaseException | None = None
+        self.reason: SkipReason | None = None
+        self.origin = ""
+        self.targets: frozenset[str] | None = None
+        #: Why it got no route, at a branch point that is COMPLETED all the same.
+        self.unrouted: ErrorInfo | None = None
+        self.delay = 0.0
+        self.duration = 0.0
+        #: How many of its scope's writes it sees. Set by the walk when it becomes ready.
+        self.snapshot = 0
+        self.parts: Parts | None = None
+        self.child: Scope | None = None
+        #: Whether what depends on it was told of its end. Set by the walk.
+        self.settled = False
+
+    def __repr__(self) -> str:
+        return f"<Instance {self.path} {self.phase} attempt {self.attempt} epoch {self.epoch}>"
+
+    @property
+    def is_always(self) -> bool:
+        """Whether it runs, and goes on, whatever happened."""
+        return self.node.spec.trigger is Trigger.ALWAYS
+
+    @property
+    def is_map(self) -> bool:
+        """Whether it is a map step, and none of its elements."""
+        return self.node.map_source is not None and self.index is None
+
+    @property
+    def has_child(self) -> bool:
+        """Whether it runs a sub-workflow, as a step or as a map element."""
+        return self.node.child is not None and not self.is_map
+
+    @property
+    def is_routed_by_asking(self) -> bool:
+        """Whether somebody is asked for its route if it does not choose itself. A map is, its elements are not."""
+        return bool(self.node.branches) and self.index is None
+
+    @property
+    def blocks(self) -> bool:
+        """Whether what depends on it is skipped because of it."""
+        return self.phase is Phase.FAILED or (self.phase is Phase.SKIPPED and self.reason in BLOCKING)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it makes its workflow fail."""
+        return self.phase is Phase.FAILED or self.unrouted is not None
+
+    @property
+    def map_step(self) -> "Instance":
+        """The map step that it is an element of."""
+        assert self.index is not None
+        return self.scope.instances[self.node.index]
+
+    @property
+    def siblings(self) -> "Parts":
+        """All elements of the map step that it is an element of."""
+        parts = self.map_step.parts
+        assert parts is not None
+        return parts
+
+
+class Parts:
+    """The elements of a map step."""
+
+    __slots__ = (
+        "active",
+        "attempts",
+        "due",
+        "durations",
+        "ended",
+        "failed",
+        "holding",
+        "length",
+        "next",
+        "outputs",
+        "queued",
+        "states",
+        "unsettled",
+        "writes",
+    )
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        #: Of each element: NEW, ACTIVE, DONE or BROKEN.
+        self.states = bytearray(length)
+        self.outputs: list[Any] = [None] * length
+        self.durations = array("d", bytes(8 * length))
+        #: Attempts, of the elements that took more than one.
+        self.attempts: dict[int, int] = {}
+        self.writes: dict[int, tuple[tuple[str, Any], ...]] = {}
+        #: Those that began and have not ended.
+        self.active: dict[int, Instance] = {}
+        self.failed: dict[int, Instance] = {}
+        #: How many ended.
+        self.ended = 0
+        # Only valid while the walk is live:
+        #: No element from here on was handed out.
+        self.next = 0
+        #: A heap of those below ``next`` that may run now: retried, cut short, or put back.
+        self.due: list[int] = []
+        #: Those that take one of max_concurrency's places: under way, and not waiting for a retry.
+        self.holding: set[int] = set()
+        #: Those that ended and whose end is not settled yet.
+        self.unsettled: set[int] = set()
+        #: Whether the walk's queue of ready work knows that an element may begin.
+        self.queued = False
+
+    def join(self, element: Instance) -> None:
+        """Take in an element that begins."""
+        assert element.index is not None
+        self.active[element.index] = element
+        self.states[element.index] = ACTIVE
+
+    def keep(self, element: Instance) -> None:
+        """Reduce an element that ended to what is kept of it."""
+        i = element.index
+        assert i is not None
+        if element.phase is Phase.COMPLETED:
+            self.states[i] = DONE
+            self.outputs[i] = element.output
+        else:
+            self.states[i] = BROKEN
+            self.failed[i] = element
+        self.durations[i] = element.duration
+        if element.attempt > 1:
+            self.attempts[i] = element.attempt
+        del self.active[i]
+        self.ended += 1
+        self.unsettled.add(i)
+
+    def withdraw(self, index: int) -> None:
+        """An element that was cut short does not run again: it has not begun."""
+        element = self.active.pop(index)
+        element.epoch = -1  # nobody's: what is still said of it is refused
+        self.states[index] = NEW
+
+    def forget(self, index: int) -> None:
+        """Set an element that ended back to one that has not begun."""
+        self.states[index] = NEW
+        self.outputs[index] = None
+        self.failed.pop(index, None)
+        self.attempts.pop(index, None)
+        self.writes.pop(index, None)
+        self.ended -= 1
+
+
+class Scope:
+    """The instances of one workflow: the root's, or those of a sub-workflow step that opened."""
+
+    __slots__ = (
+        "born",
+        "failures",
+        "graph",
+        "inputs",
+        "inside",
+        "instances",
+        "order",
+        "overdue",
+        "owner",
+        "prefix",
+        "remaining",
+        "round",
+        "stop",
+        "swept",
+        "waiting",
+        "writes",
+    )
+
+    def __init__(self, graph: Graph, prefix: str, owner: Instance | None, epoch: int) -> None:
+        self.graph = graph
+        self.prefix = prefix
+        self.owner = owner
+        self.round = 1
+        self.born = 0 if owner is None else owner.born
+        #: Its place among all that is ready: the positions of the steps it lies in.
+        self.order: tuple[int, ...] = ()
+        if owner is not None:
+            self.order = (*owner.scope.order, owner.node.index, *(() if owner.index is None else (owner.index,)))
+        self.instances = [Instance(self, node, prefix + node.id, epoch) for node in graph.nodes]
+        #: The scopes that lie directly in it, by prefix.
+        self.inside: dict[str, Scope] = {}
+        #: Writes in the order they took effect: (name, value, who wrote). Another list once some were withdrawn.
+        self.writes: list[tuple[str, Any, Instance]] = []
+        #: The values of its inputs, once somebody needed them; the root's are given.
+        self.inputs: dict[str, Any] | None = None
+        #: What failed for good in it or got no route, in the order it happened.
+        self.failures: list[Instance] = []
+        #: Whether the time of the sub-workflow step that it belongs to is up.
+        self.overdue = False
+        #: Why nothing begins in here any more, but ALWAYS steps.
+        self.stop: SkipReason | None = None
+        # Only valid while the walk is live:
+        #: The ``stop`` whose consequences have happened.
+        self.swept: SkipReason | None = None
+        #: Per node: dependencies whose end is not settled yet.
+        self.waiting: list[int] = []
+        #: Nodes whose end is not settled yet.
+        self.remaining = len(graph.nodes)
+
+    def __repr__(self) -> str:
+        return f"<Scope {self.prefix!r}, {len(self.instances):,} instances>"
+
+    def get(self, step_id: str) -> Instance:
+        """The instance of one of its steps."""
+        return self.instances[self.graph.by_id[step_id]]
+
+    def all(self) -> "list[Scope]":
+        """Itself and every scope that lies in it, the outer ones first."""
+        found = [self]
+        for scope in found:  # grows as it goes
+            found.extend(scope.inside.values())
+        return found
+
+    def live(self) -> "list[Scope]":
+        """Itself and those in it whose steps may still move: the steps they belong to are open."""
+        found = [self]
+        for scope in found:  # grows as it goes
+            found.extend(s for s in scope.inside.values() if s.owner is not None and s.owner.phase is Phase.OPEN)
+        return found
+
+
+def source_item(owner: Instance, index: int) -> Any:
+    """The element that one instance of a map step works on."""
+    assert owner.node.map_source is not None
+    return owner.scope.instances[owner.node.map_source].output[index]
+
+
+def living(exception: BaseException | None, info: ErrorInfo | None) -> BaseException | None:
+    """The exception itself, or what stands for it when it was raised in an earlier process."""
+    if exception is not None or info is None:
+        return exception
+    return RecordedError(info.type_name, info.message, info.traceback)

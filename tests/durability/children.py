@@ -1,0 +1,279 @@
+"""What tests of promises run, here and in child processes: workflows that leave traces, and stores that fail on purpose.
+
+The functions that a child is started with take a ``Voice`` first and plain values after it, and return plain values.
+Tests import the rest.
+"""
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import ares
+from ares import Goto, RetryPolicy, Runtime, Workflow, WorkflowResult
+from ares.errors import NotDone
+from ares.journal.protocol import Append, Store
+from ares.stores.sqlite import SqliteStore
+from tests.durability.nursery import Voice
+
+#: The line to the test, in a child.
+VOICE: Voice
+
+
+# --- traces ----------------------------------------------------------------------------------------------------------
+
+
+def leave(file: str, text: str) -> None:
+    """Add a line that is on the disk when this returns."""
+    with Path(file).open("ab", buffering=0) as out:
+        out.write(text.encode() + b"\n")
+        os.fsync(out.fileno())
+
+
+def traces(file: str) -> list[str]:
+    """The lines so far."""
+    path = Path(file)
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def counted(file: str) -> Counter[str]:
+    """How often each line is there."""
+    return Counter(traces(file))
+
+
+def die() -> None:
+    """End this process as ``kill -9`` would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+# --- stores ----------------------------------------------------------------------------------------------------------
+
+
+class StoreWrapper:
+    """A store that is another one, but for what a subclass changes."""
+
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def append(self, appends: Sequence[Append], *, sync: bool) -> Sequence[Exception | None]:
+        return self._inner.append(appends, sync=sync)
+
+
+class CrashingStore(StoreWrapper):
+    """Commits entries one by one and kills its process at the ``at``-th one: right before it, or right after.
+
+    A store may commit what it is given in one transaction; that it does so here entry by entry makes every boundary
+    between two facts a place to die at.
+    """
+
+    def __init__(self, inner: Store, *, at: int, before: bool) -> None:
+        super().__init__(inner)
+        self._at = at
+        self._before = before
+        self._count = 0
+
+    def create(self, new: Any, lease: int | None, status: str, entries: Any) -> Any:
+        self._count += len(entries)
+        if self._before and self._count >= self._at:
+            die()
+        claim = self._inner.create(new, lease, status, entries)
+        if self._count >= self._at:
+            die()
+        return claim
+
+    def append(self, appends: Sequence[Append], *, sync: bool) -> Sequence[Exception | None]:
+        return [self._append(append, sync=sync) for append in appends]
+
+    def _append(self, append: Append, *, sync: bool) -> Exception | None:
+        for entry in append.entries:
+            self._count += 1
+            if self._before and self._count >= self._at:
+                die()
+            is_last = entry is append.entries[-1]
+            part = Append(append.claim, [entry], append.status if is_last else None, append.error if is_last else "")
+            (refused,) = self._inner.append([part], sync=sync)
+            if refused is not None:
+                return refused
+            if self._count >= self._at:
+                die()
+        return None
+
+
+# --- what a result was -----------------------------------------------------------------------------------------------
+
+
+def told(result: WorkflowResult) -> dict[str, Any]:
+    """A result as plain values; the same for the same outcome, whichever process it comes from."""
+    return {
+        "status": str(result.status),
+        "outputs": {step: repr(output) for step, output in result.outputs.items()},
+        "variables": {name: repr(value) for name, value in result.variables.items()},
+        "steps": {
+            path: [str(step.status), step.reason, repr(step.output), "" if step.error is None else str(step.error)]
+            for path, step in result.steps.items()
+        },
+        "attempts": {path: step.attempts for path, step in result.steps.items()},
+        "error": "" if result.error is None else str(result.error),
+        "warnings": list(result.warnings),
+    }
+
+
+# --- running a workflow of this module --------------------------------------------------------------------------------
+
+
+def run(
+    _: Voice,
+    workflow: str,
+    db: str,
+    execution_id: str = "e",
+    inputs: dict[str, Any] | None = None,
+    at: int | None = None,
+    before: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Run one of ``WORKFLOWS``; with ``at`` until the store kills the process."""
+    store: Any = db if at is None else CrashingStore(SqliteStore(db), at=at, before=before)
+    with Runtime(store, **options) as rt:
+        return told(rt.run(WORKFLOWS[workflow](), inputs, execution_id=execution_id))
+
+
+def resume(
+    _: Voice,
+    workflow: str,
+    db: str,
+    execution_id: str = "e",
+    runtime: dict[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Resume an execution of one of ``WORKFLOWS``."""
+    with Runtime(db, **(runtime or {})) as rt:
+        return told(rt.resume(execution_id, WORKFLOWS[workflow](), **options))
+
+
+# --- the workflow whose every boundary is a place to die at -----------------------------------------------------------
+
+
+def rich() -> Workflow:
+    """Small, and has one of everything."""
+    child = Workflow("child", inputs={"base": int, "effects": str}, variables={"seen": 0})
+
+    @child.step(writes="seen")
+    def first(ctx: ares.StepContext, base: int, effects: str) -> int:
+        leave(effects, "inside/first")
+        ctx.set("seen", base)
+        return base + 1
+
+    @child.step
+    def second(first: int, seen: int, effects: str) -> int:
+        leave(effects, "inside/second")
+        return first + seen
+
+    wf = Workflow(
+        "rich", inputs={"effects": str}, variables={"log": [], "total": 0}, reducers={"log": "append", "total": "add"}
+    )
+
+    @wf.step(writes=("log", "total"))
+    def begin(ctx: ares.StepContext, effects: str) -> list[int]:
+        leave(effects, "begin")
+        ctx.set("log", "begin")
+        ctx.set("total", 1)
+        return [1, 2, 3]
+
+    @wf.step
+    def token(ctx: ares.StepContext, begin: list[int], effects: str) -> str:
+        leave(effects, "token")
+
+        def make() -> str:
+            leave(effects, "token.once")
+            return f"{sum(begin)}-{ctx.idempotency_key_for('make')}"
+
+        return ctx.once("make", make)
+
+    @wf.step(map_over=begin, writes=("total", "log"), retry=RetryPolicy(max_attempts=3, initial_delay=0.001))
+    def each(ctx: ares.StepContext, item: int, effects: str) -> int:
+        leave(effects, f"each[{item - 1}]")
+        ctx.emit("each.seen", item=item)
+        ctx.set("total", item)
+        ctx.set("log", f"each {item}")
+        if item == 2 and ctx.attempt == 1:
+            raise ConnectionError("the first attempt never works")
+        return item * item
+
+    wf.add(ares.StepSpec("inside", workflow=child, inputs={"base": "size"}))
+
+    @wf.step(id="size")
+    def size(each: list[int], effects: str) -> int:
+        leave(effects, "size")
+        return len(each)
+
+    @wf.step(branches=("left", "right"), router=lambda: "right", depends_on=["inside"])
+    def fork(effects: str) -> str:
+        leave(effects, "fork")
+        return "fork"
+
+    @wf.step
+    def left(fork: str, effects: str) -> str:
+        leave(effects, "left")
+        return "left"
+
+    @wf.step(branches=("near", "far"))
+    def right(ctx: ares.StepContext, fork: str, effects: str) -> Goto:
+        leave(effects, "right")
+        return Goto("near", value=ctx.tool("upper", str.upper, fork))
+
+    @wf.step
+    def near(right: str, effects: str) -> str:
+        leave(effects, "near")
+        return right
+
+    @wf.step
+    def far(right: str, effects: str) -> str:
+        leave(effects, "far")
+        return right
+
+    @wf.step(condition=lambda: False)
+    def never(begin: list[int]) -> None:
+        raise AssertionError("a condition said no")
+
+    def was_charged(ctx: ares.StepContext, effects: str) -> str:
+        if f"charge {ctx.idempotency_key}" not in traces(effects):
+            raise NotDone
+        return "charged"
+
+    @wf.step(delivery="at_most_once", reconcile=was_charged, retry=RetryPolicy(initial_delay=0.001))
+    def charge(ctx: ares.StepContext, token: str, effects: str) -> str:
+        leave(effects, f"charge {ctx.idempotency_key}")
+        return "charged"
+
+    @wf.step(writes="log")
+    def join(
+        ctx: ares.StepContext, left: Any, near: Any, far: Any, inside: Any, token: str, charge: str, effects: str
+    ) -> dict[str, Any]:
+        leave(effects, "join")
+        ctx.set("log", "join")
+        return {"left": left, "near": near, "far": far, "inside": inside, "total": ctx.variables["total"]}
+
+    @wf.step
+    def broken(join: Any, effects: str) -> None:
+        leave(effects, "broken")
+        raise ValueError("it always breaks")
+
+    @wf.step
+    def behind(broken: None) -> None:
+        raise AssertionError("what it depends on failed")
+
+    @wf.step(trigger="always", depends_on=[behind])
+    def tidy(ctx: ares.StepContext, effects: str) -> str:
+        leave(effects, "tidy")
+        return f"{ctx.upstream['behind'].status}: {ctx.upstream['behind'].reason}"
+
+    return wf
+
+
+WORKFLOWS: dict[str, Callable[[], Workflow]] = {"rich": rich}
