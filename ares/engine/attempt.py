@@ -180,7 +180,7 @@ class Attempt:
         _need_text("the key of once()", key)
         born = self.instance.born
         with self._alive():
-            found, value = self.driver.recall(self.path, born, key)
+            found, value = self.driver.ledger.recall(self.path, born, key)
             if found:
                 return value
             if key in self._asking:
@@ -189,11 +189,11 @@ class Attempt:
         try:
             value = fn()
             note = Remembered(self.path, self.instance.scope.round, born, key, value)
-            body = self.driver.encode(note)
+            body = self.driver.ledger.encode(note)
             with self._alive():
-                ticket = self.driver.note(note, body)
+                ticket = self.driver.ledger.note(note, body)
             ticket.wait(COMMIT_TIMEOUT)
-            self.driver.remember(note)
+            self.driver.ledger.remember(note)
             return value
         finally:
             with self._lock:
@@ -220,9 +220,9 @@ class Attempt:
             given, output = redact(f"{name}.input", given), redact(f"{name}.output", output)
         round_ = self.instance.scope.round
         note = ToolCalled(self.path, round_, self.number, name, given, output, seconds, not error, error)
-        body = self.driver.encode(note)
+        body = self.driver.ledger.encode(note)
         with self._alive():
-            self.driver.note(note, body, lazy=True)
+            self.driver.ledger.note(note, body, lazy=True)
 
     def emit(self, event_type: str, payload: Mapping[str, Any]) -> None:
         """See ``AttemptPort``."""
@@ -232,12 +232,12 @@ class Attempt:
             payload = {name: redact(f"{event_type}.{name}", value) for name, value in payload.items()}
         note = Emitted(self.path, self.instance.scope.round, self.number, event_type, payload)
         try:
-            body = self.driver.encode(note)
+            body = self.driver.ledger.encode(note)
         except SerializationError as error:
             error.where = f"{error.where} of step {self.path!r}"
             raise
         with self._alive():
-            self.driver.note(note, body, lazy=True)
+            self.driver.ledger.note(note, body, lazy=True)
 
     def progress(self, done: float, total: float | None) -> None:
         """See ``AttemptPort``."""

@@ -44,7 +44,7 @@ class Cutting:
         self._abandon(attempt, "its time is up")
         if attempt.kind is WorkKind.ROUTE:
             fact = unrouted(attempt.instance, f"its router was still running after {timeout:g} s", None)
-            answer: Answer = (fact, driver.encode(fact))
+            answer: Answer = (fact, driver.ledger.encode(fact))
         else:
             error = StepTimeoutError(attempt.path, timeout)
             retryable = attempt.kind is WorkKind.BODY
@@ -154,13 +154,13 @@ class Cutting:
         self._is_interrupted = True
         if self._grace is not None:
             self._grace.stop()
-        if isinstance(driver.error, StoreError) or driver.log.closed():
+        if isinstance(driver.error, StoreError) or driver.ledger.log.closed():
             driver.finish(ExecutionStatus.INTERRUPTED)
             return
         state = driver.walk.state
         in_flight = tuple(i.path for i in state.instances() if i.phase is Phase.RUNNING)
         fact = f.Interrupted(in_flight, self._stop or "")
-        ticket = driver.append([(fact.kind, "", driver.encode(fact))])
+        ticket = driver.ledger.append([(fact.kind, "", driver.ledger.encode(fact))])
         ticket.add_callback(lambda t: driver.post(self._stopped, t))
 
     def _stopped(self, ticket: Ticket) -> None:

@@ -20,14 +20,13 @@ from ares.engine.attempt import Attempt
 from ares.engine.crew import Crew
 from ares.engine.cutting import Cutting
 from ares.engine.jobs import Answer, perform
+from ares.engine.ledger import Draft, Ledger
 from ares.engine.options import CANCEL_GRACE, COMMIT_TIMEOUT, Options
 from ares.engine.pool import WorkerPool
 from ares.engine.tally import Tally
 from ares.engine.timers import Timers
 from ares.engine.variables import Values
 from ares.errors import StoreError, WalkError
-from ares.journal.encoding import encode
-from ares.journal.notes import Note, Remembered
 from ares.journal.protocol import ExecutionLog, Request, Ticket
 from ares.plugin.bus import Bus
 from ares.records import ExecutionStatus
@@ -38,8 +37,6 @@ from ares.walk.state import Instance
 from ares.walk.table import Phase
 from ares.walk.walk import CutShort, RetryIn, StartTimer, Walk, Work, WorkKind
 from ares.workflow import Call, Delivery
-
-Draft = tuple[str, str, Any]
 
 #: After a crash, so many starts are committed before their bodies: one of them may be what killed the process, and
 #: a start that was lost with it could never be counted.
@@ -78,7 +75,13 @@ class Driver:
     ) -> None:
         self.execution_id = setting.execution_id
         self.walk = setting.walk
-        self.log = setting.log
+        self.ledger = Ledger(
+            setting.log,
+            setting.codec,
+            keeps_references=setting.keeps_references,
+            remembered=setting.remembered,
+            is_running=not setting.is_submitted,
+        )
         self.options = setting.options
         self.metadata = setting.metadata
         self.values = Values()
@@ -93,7 +96,6 @@ class Driver:
         self._on_finish = on_finish
         self._began = time.monotonic()
         self._careful = CAREFUL_STARTS if setting.after_crash else 0
-        self._said_running = not setting.is_submitted
         self._warnings: list[str] = []
         self._journal_warned = len(setting.warnings)
         #: Facts applied whose consequences wait for their commit.
@@ -102,7 +104,6 @@ class Driver:
         self.scheduled_at: float | None = None
         # Shared with other threads, under the lock:
         self._lock = threading.Lock()
-        self._remembered = setting.remembered
         self._cancel_flag = False
         self._ending = False
         self._callbacks: list[Callable[[], None]] = []
@@ -117,32 +118,6 @@ class Driver:
     def post(self, fn: Callable[..., None], *args: Any) -> None:
         """Have the owner call ``fn(*args)``."""
         self._post(lambda: fn(*args))
-
-    def encode(self, entry: f.Fact | Note) -> Any:
-        """The body of an entry as the store keeps it. Raises ``SerializationError``."""
-        codec = self._setting.codec
-        if codec is not None:
-            text = encode(entry, codec)
-            if not self._setting.keeps_references:
-                return text
-        if isinstance(entry, f.Failed | f.Unrouted):
-            return attrs.evolve(entry, exception=None)  # its frames would live as long as the store
-        return entry
-
-    def note(self, note: Note, body: Any, *, lazy: bool = False) -> Ticket:
-        """Journal something that is no fact of the walk. The caller holds its attempt's lock."""
-        return self.log.append([(note.kind, note.path, body)], lazy=lazy)
-
-    def recall(self, path: str, born: int, key: str) -> tuple[bool, Any]:
-        """What ``once`` kept, and whether it did."""
-        with self._lock:
-            name = (path, born, key)
-            return name in self._remembered, self._remembered.get(name)
-
-    def remember(self, note: Remembered) -> None:
-        """Keep what ``once`` committed."""
-        with self._lock:
-            self._remembered[note.path, note.born, note.key] = note.value
 
     def call_of(self, instance: Instance) -> Call:
         """The function of a step, or the agent that stands for it."""
@@ -309,7 +284,7 @@ class Driver:
         fact = f.Started(instance.path, instance.scope.round, attempt.epoch, attempt.number)
         careful = self._careful > 0 or instance.node.spec.delivery is Delivery.AT_MOST_ONCE
         self._careful -= self._careful > 0
-        ticket = self.append([(fact.kind, fact.path, self.encode(fact))], lazy=not careful)
+        ticket = self.ledger.append([(fact.kind, fact.path, self.ledger.encode(fact))], lazy=not careful)
         self.walk.apply(fact, instance)
         if not careful or (ticket.done and ticket.error is None):
             return True
@@ -358,7 +333,7 @@ class Driver:
 
         In this order, so that a Ctrl-C between the two leaves a fact that is journaled and not one that is missing.
         """
-        ticket = self.append([(fact.kind, fact.path, self.encode(fact) if body is None else body)])
+        ticket = self.ledger.append([(fact.kind, fact.path, self.ledger.encode(fact) if body is None else body)])
         self.walk.apply(fact, instance)
         self.tally.add(fact, instance)
         if not self.options.is_sync:
@@ -375,17 +350,10 @@ class Driver:
 
     def hand_over_now(self, fact: f.DeadlinePassed | f.CancelRequested, instance: Instance | None) -> None:
         """A fact that bars what has not begun: it takes effect at once."""
-        ticket = self.append([(fact.kind, getattr(fact, "path", ""), self.encode(fact))])
+        ticket = self.ledger.append([(fact.kind, getattr(fact, "path", ""), self.ledger.encode(fact))])
         self.walk.apply(fact, instance)
         ticket.add_callback(self._check_commit)
         self.settle(fact, instance)
-
-    def append(self, drafts: list[Draft], *, status: str | None = None, error: str = "", lazy: bool = False) -> Ticket:
-        """Hand facts to the journal; the first ones say that the execution is running now."""
-        if status is None and not self._said_running:
-            status = ExecutionStatus.RUNNING
-        self._said_running = True
-        return self.log.append(drafts, status=status, error=error, lazy=lazy)
 
     def _check_commit(self, ticket: Ticket) -> None:
         """Any thread. A commit that nobody waited for failed: that ends the walk, but in ``best_effort``."""
@@ -420,13 +388,13 @@ class Driver:
         facts, commands = self.walk.drain()
         if facts:
             last = facts[-1][0]
-            drafts = [(fact.kind, getattr(fact, "path", ""), self.encode(fact)) for fact, _ in facts]
+            drafts = [(fact.kind, getattr(fact, "path", ""), self.ledger.encode(fact)) for fact, _ in facts]
             for fact, instance in facts:
                 self.tally.add(fact, instance)
             if isinstance(last, f.Ended):
                 self._end(last, drafts)
             else:
-                self.append(drafts).add_callback(self._check_commit)
+                self.ledger.append(drafts).add_callback(self._check_commit)
         for command in commands:
             match command:
                 case RetryIn():
@@ -456,7 +424,7 @@ class Driver:
     def _end(self, ended: f.Ended, drafts: list[Draft]) -> None:
         self.bar()
         error = "" if ended.error is None else str(ended.error)
-        ticket = self.append(drafts, status=ended.status, error=error)
+        ticket = self.ledger.append(drafts, status=ended.status, error=error)
         if ticket.done:
             self._ended(ended, ticket)
         else:

@@ -263,7 +263,7 @@ class Engine:
             unwatch = self._unwatch.pop(driver.execution_id, None)
         if unwatch is not None:
             unwatch()
-        self.journal.release(driver.log.claim)
+        self.journal.release(driver.ledger.log.claim)
         with self._lock:
             if self._live.get(driver.execution_id) is driver:
                 del self._live[driver.execution_id]

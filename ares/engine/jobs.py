@@ -87,7 +87,7 @@ def _succeeded(attempt: Attempt, value: Any, targets: tuple[str, ...] | None, se
     fact = f.Succeeded(
         instance.path, instance.scope.round, attempt.epoch, attempt.number, value, writes, targets, seconds
     )
-    return fact, attempt.driver.encode(fact)
+    return fact, attempt.driver.ledger.encode(fact)
 
 
 def _condition(attempt: Attempt) -> Answer:
@@ -96,7 +96,7 @@ def _condition(attempt: Attempt) -> Answer:
     holds = bool(_simple_call(attempt, call))
     instance = attempt.instance
     fact = f.Checked(instance.path, instance.scope.round, attempt.epoch, holds)
-    return fact, attempt.driver.encode(fact)
+    return fact, attempt.driver.ledger.encode(fact)
 
 
 def _reconcile(attempt: Attempt) -> Answer:
@@ -118,9 +118,9 @@ def _route(attempt: Attempt) -> Answer:
             if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 raise
             fact = unrouted(instance, f"its router raised {describe(error)}", error)
-            return fact, attempt.driver.encode(fact)
+            return fact, attempt.driver.ledger.encode(fact)
     decided = decide_route(instance, answer, source="router")
-    return decided, attempt.driver.encode(decided)
+    return decided, attempt.driver.ledger.encode(decided)
 
 
 def unrouted(instance: Instance, problem: str, cause: BaseException | None) -> f.Unrouted:

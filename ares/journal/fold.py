@@ -174,6 +174,7 @@ class Fold:
 
     def _on_succeeded(self, fact: f.Succeeded) -> None:
         step = self._moved(fact, StepStatus.COMPLETED)
+        step.attempts = fact.attempt
         step.output = fact.output
         step.duration = fact.duration
         step.error = None

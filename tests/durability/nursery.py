@@ -179,6 +179,7 @@ def _serve(address: str) -> None:
             _live(children, address, order)
             return  # and to the end of the process, as every program goes
         line.say(pid)
+    line.close()
 
 
 def _connected(address: str) -> socket.socket:
