@@ -157,3 +157,8 @@ class StepContext:
     def logger(self) -> Any:
         """A loguru logger bound to ``execution_id`` and ``step``."""
         return self._port.logger()
+
+
+def replace_port(ctx: StepContext, port: AttemptPort) -> None:
+    """Give a context another attempt to speak to: one that is over has nothing behind it."""
+    ctx._port = port  # noqa: SLF001 - of its own module

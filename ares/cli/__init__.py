@@ -6,7 +6,10 @@ Only this package reads the environment (``ARES_STORE``), prints, handles signal
 import sys
 from collections.abc import Sequence
 
+from typer.main import get_command
+
 from ares.cli.app import app
+from ares.cli.exits import ExitCode
 from ares.cli.session import Session, asks_for_json
 
 __all__ = ["main"]
@@ -23,11 +26,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     session = Session(asks_for_json(given))
+    # Not app(): that would put an exception hook of typer's in the place of the program's.
+    command = get_command(app)
     try:
         with session.stopping():
-            code = app(args=given, prog_name="ares", standalone_mode=False, obj=session)
+            code = command.main(args=given or ["--help"], prog_name="ares", standalone_mode=False, obj=session)
     except KeyboardInterrupt:
         code = session.interrupted()
     except Exception as error:
         code = session.fail(error)
-    return session.finish(code or 0)
+    return session.finish((code or 0) if given else ExitCode.USAGE)

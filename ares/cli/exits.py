@@ -24,13 +24,19 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-#: The help's epilogue. Paragraphs, because help is wrapped.
-EPILOGUE = (
-    "Exit codes of run and resume: 0 completed; 1 failed, timed out included; 2 usage or definition error: an unknown "
-    "target, a bad input, a missing store, an id that is not there; 3 waiting; 4 cancelled; 130 interrupted by Ctrl-C "
-    "(143 by SIGTERM, 129 by SIGHUP). The other commands: 0 done, 1 the store failed, 2 usage.\n\n"
-    "With --json, stdout is exactly one JSON document, errors included; what steps print goes to stderr."
-)
+#: The end of the help. ``\b`` keeps the lines of the paragraph that it begins.
+EPILOGUE = """\b
+Exit codes:
+  0    completed; of other commands than run and resume: done
+  1    failed, timed out included; the store failed
+  2    usage or definition error: an unknown target, a bad input,
+       a missing store, an id that is not there
+  3    waiting
+  4    cancelled
+  130  interrupted by Ctrl-C (143 by SIGTERM, 129 by SIGHUP)
+
+With --json, stdout is exactly one JSON document, errors included; what steps print goes to stderr.
+"""
 
 _OF_STATUS = {
     ExecutionStatus.COMPLETED: ExitCode.COMPLETED,
@@ -82,7 +88,7 @@ def message_of(error: BaseException) -> str:
 
 
 def _of_command_line(error: Any) -> str:
-    message = str(error.format_message())
+    message = str(error.format_message()).replace("Value error, ", "", 1)
     context = getattr(error, "ctx", None)
     return message if context is None else f"{message.rstrip('.')}; see: {context.command_path} --help"
 

@@ -29,7 +29,7 @@ class Screen:
 
     @cached_property
     def console(self) -> "Console":
-        """rich's view of the stream. Data is never markup: that is off."""
+        """The stream, as rich sees it. Data is never markup: that is off."""
         from rich.console import Console
 
         return Console(file=self.stream, markup=False, emoji=False, highlight=False)
@@ -51,13 +51,15 @@ class Screen:
         widths = [max(_width(cells[column][0]) for cells in lines) for column in range(len(headings))]
         room = shutil.get_terminal_size().columns if self.is_terminal else None
         for cells in lines:
+            while cells and not cells[-1][0]:
+                cells.pop()  # no blanks at the end of a line
             self.line(*_fitted(cells, widths, room))
 
 
 def _fitted(cells: list[tuple[str, str]], widths: list[int], room: int | None) -> list[Part]:
     parts: list[Part] = []
     left = room
-    for (text, style), width in zip(cells, widths, strict=True):
+    for (text, style), width in zip(cells, widths, strict=False):
         is_last = len(parts) == len(cells) - 1
         padded = text if is_last else text + " " * (width - _width(text)) + _GAP
         if left is not None:

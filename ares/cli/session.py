@@ -74,8 +74,7 @@ class Session:
             from loguru import logger
 
             logger.remove()
-            # Looked up at each message: a live display may stand before stderr.
-            logger.add(lambda text: self.err.stream.write(text), level="INFO" if self.verbosity == 1 else "DEBUG")
+            logger.add(self.err.stream, level="INFO" if self.verbosity == 1 else "DEBUG")
             logger.enable("ares")
 
     @contextlib.contextmanager
@@ -138,4 +137,4 @@ def _exit_soon(code: int) -> None:
 
 
 def _nowhere() -> TextIO:
-    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - stands for a closed stream till the end
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 - stands for a closed stream till the end

@@ -1,4 +1,4 @@
-"""Which store a command means: by ``--store`` or ``ARES_STORE``; commands that do not run a workflow never create one."""
+"""Which store a command means, by ``--store`` or ``ARES_STORE``. Only ``run`` ever creates one."""
 
 from pathlib import Path
 

@@ -169,12 +169,17 @@ def _failed(place: str, file: str, error: BaseException) -> UsageError:
     """Why loading failed, and the line of the target that did it."""
     if isinstance(error, SyntaxError) and error.filename:
         return UsageError(f"{_short_path(error.filename)}:{error.lineno or 1}: {type(error).__name__}: {error.msg}")
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename == file]
-    where = f"{_short_path(file)}:{own[-1].lineno}" if own else place
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_machinery(f.filename)]
+    # Without a line of its own: that of the package above it, say, which comes first.
+    frame = next((f for f in reversed(frames) if f.filename == file), frames[0] if frames else None)
+    where = place if frame is None else f"{_short_path(frame.filename)}:{frame.lineno}"
     if isinstance(error, SystemExit):
         return UsageError(f"{where}: it exits while it is loaded; guard it by: if __name__ == '__main__'")
     return UsageError(f"{where}: {said(error)}")
+
+
+def _is_machinery(file: str) -> bool:
+    return file == __file__ or file.startswith("<frozen ") or file == importlib.__file__
 
 
 def _short_path(file: str) -> str:

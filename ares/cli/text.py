@@ -83,13 +83,16 @@ def seconds(number: float) -> str:
         return f"-{seconds(-number)}"
     if number < 10:
         return f"{number:.3f} s"
-    if number < 60:
-        return f"{number:.1f} s"
+    return f"{number:.1f} s" if number < 60 else whole_seconds(number)
+
+
+def whole_seconds(number: float) -> str:
+    """A duration without fractions of a second."""
     minutes, rest = divmod(int(number), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02} s"
+    if not minutes:
+        return f"{rest} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes:02} min {rest:02} s"
+    return f"{hours:,} h {minutes:02} min {rest:02} s" if hours else f"{minutes} min {rest:02} s"
 
 
 def instant(when: datetime) -> str:

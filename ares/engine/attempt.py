@@ -12,20 +12,21 @@ from contextvars import Context as ContextVars
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from ares.context import StepContext
-from ares.engine.options import COMMIT_TIMEOUT
+from ares.context import StepContext, replace_port
+from ares.engine.options import CANCEL_GRACE, COMMIT_TIMEOUT
 from ares.engine.results import step_id_of, step_result
 from ares.errors import AttemptEnded, SerializationError, UsageError, WriteError
 from ares.journal.notes import Emitted, Remembered, ToolCalled
 from ares.records import Step, StepResult, StepStatus
+from ares.walk.judge import describe
 from ares.walk.walk import Work, WorkKind
 from ares.workflow import BindingKind, Call
 
 if TYPE_CHECKING:
     from ares.engine.driver import Driver
-    from ares.engine.pool import Worker
+    from ares.engine.pool import Seat
 
 #: The attempt whose code is running here; what makes a run nested.
 current: ContextVar["Attempt | None"] = ContextVar("ares_attempt", default=None)
@@ -42,7 +43,8 @@ class Attempt:
         self.number = number
         self.timeout = work.instance.node.spec.timeout
         self.context_vars = variables
-        self.worker: Worker | None = None
+        #: Where it runs; None while it has no worker, and inline.
+        self.seat: Seat | None = None
         self.cancelled = False
         self.writes: dict[str, Any] = {}
         self.done: float | None = None
@@ -54,6 +56,7 @@ class Attempt:
         self._over = False
         self._runs = 0
         self._asking: set[str] = set()
+        self._context: StepContext | None = None
 
     @property
     def kind(self) -> WorkKind:
@@ -86,12 +89,21 @@ class Attempt:
         return self.timeout if self._ends_at is None else self._ends_at - time.monotonic()
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether a timeout, its own or of something that it lies in, may end it before its body ends."""
+        owner = self.instance.scope.owner
+        while owner is not None and owner.node.spec.timeout is None:
+            owner = owner.scope.owner
+        return self.timeout is not None or owner is not None or self.driver.is_bounded
+
+    @property
     def is_over(self) -> bool:
         """Whether somebody ended it."""
         return self._over
 
-    def cancel(self, reason: str, *, for_good: bool = False) -> None:
-        """Ask the body to end, and the runs nested in it: those are interrupted, or cancelled ``for_good``."""
+    def cancel(self, reason: str, *, for_good: bool = False, grace: float = CANCEL_GRACE) -> None:
+        """Ask the body to end, and the runs nested in it: those are cancelled ``for_good``, or interrupted, and what
+        runs in them has ``grace`` seconds."""
         self.cancelled = True
         with self._lock:
             nested = list(self.nested)
@@ -99,26 +111,34 @@ class Attempt:
             if for_good:
                 driver.request_cancel(reason)
             else:
-                driver.request_stop(reason)
+                driver.request_stop(reason, grace)
+
+    def detach(self) -> None:
+        """It is over, and so is its context.
+
+        The frames of a body that raised live as long as its exception, which is kept with the step. They hold the
+        context; it must not hold the step.
+        """
+        if self._context is not None:
+            replace_port(self._context, EndedPort(self.driver.execution_id, self.path, self._ends_at))
 
     def next_run(self) -> int:
         """Number the nested runs of this attempt, from 1."""
-        with self._alive():
+        with self._lock:
+            self._check()
             self._runs += 1
             return self._runs
 
     def adopt(self, driver: "Driver") -> None:
         """A nested run begins: it ends with this attempt."""
-        with self._alive():
+        with self._lock:
+            self._check()
             self.nested.append(driver)
 
     def disown(self, driver: "Driver") -> None:
         """A nested run is over."""
         with self._lock:
             self.nested.remove(driver)
-
-    def _alive(self) -> "_Fence":
-        return _Fence(self)
 
     # --- what the body sees ----------------------------------------------------------------------
 
@@ -141,7 +161,8 @@ class Attempt:
             metadata=spec.metadata,
             started_at=datetime.now(UTC),
         )
-        return StepContext(self.driver.execution_id, step, self.driver.metadata, self)
+        made = self._context = StepContext(self.driver.execution_id, step, self.driver.metadata, self)
+        return made
 
     def deadline(self) -> float | None:
         """See ``AttemptPort``."""
@@ -164,6 +185,7 @@ class Attempt:
 
     def idempotency_key(self, key: str | None) -> str:
         """See ``AttemptPort``."""
+        self._check()
         instance = self.instance
         parts = (self.driver.execution_id, instance.path, str(instance.scope.round), str(instance.born), key or "")
         return blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -172,14 +194,16 @@ class Attempt:
         """See ``AttemptPort``."""
         if name not in self.instance.node.spec.writes:
             raise WriteError(self.path, name)
-        with self._alive():
+        with self._lock:
+            self._check()
             self.writes[name] = value
 
     def once(self, key: str, fn: Callable[[], Any]) -> Any:
         """See ``AttemptPort``."""
         _need_text("the key of once()", key)
         born = self.instance.born
-        with self._alive():
+        with self._lock:
+            self._check()
             found, value = self.driver.ledger.recall(self.path, born, key)
             if found:
                 return value
@@ -190,7 +214,8 @@ class Attempt:
             value = fn()
             note = Remembered(self.path, self.instance.scope.round, born, key, value)
             body = self.driver.ledger.encode(note)
-            with self._alive():
+            with self._lock:
+                self._check()
                 ticket = self.driver.ledger.note(note, body)
             ticket.wait(COMMIT_TIMEOUT)
             self.driver.ledger.remember(note)
@@ -208,47 +233,54 @@ class Attempt:
             output = fn(*args, **kwargs)
             return output
         except BaseException as raised:
-            error = f"{type(raised).__name__}: {raised}"
+            error = str(describe(raised))
             raise
         finally:
             shown: Any = {"args": list(args), "kwargs": kwargs} if kwargs else list(args)
             self._record_tool(name, shown, output, time.monotonic() - began, error)
 
     def _record_tool(self, name: str, given: Any, output: Any, seconds: float, error: str) -> None:
-        redact = self.driver.options.redact
-        if redact is not None:
-            given, output = redact(f"{name}.input", given), redact(f"{name}.output", output)
+        given, output = self._redacted(f"{name}.input", given), self._redacted(f"{name}.output", output)
         round_ = self.instance.scope.round
         note = ToolCalled(self.path, round_, self.number, name, given, output, seconds, not error, error)
         body = self.driver.ledger.encode(note)
-        with self._alive():
+        with self._lock:
+            self._check()
             self.driver.ledger.note(note, body, lazy=True)
+
+    def _redacted(self, name: str, value: Any) -> Any:
+        redact = self.driver.options.redact
+        if redact is None:
+            return value
+        try:
+            return redact(name, value)
+        except Exception as error:
+            # Neither may a record fail a step, nor what was to be hidden be kept.
+            return f"<redact raised {describe(error).type_name}>"
 
     def emit(self, event_type: str, payload: Mapping[str, Any]) -> None:
         """See ``AttemptPort``."""
         _need_text("an event's type", event_type)
-        redact = self.driver.options.redact
-        if redact is not None:
-            payload = {name: redact(f"{event_type}.{name}", value) for name, value in payload.items()}
+        payload = {name: self._redacted(f"{event_type}.{name}", value) for name, value in payload.items()}
         note = Emitted(self.path, self.instance.scope.round, self.number, event_type, payload)
         try:
             body = self.driver.ledger.encode(note)
         except SerializationError as error:
             error.where = f"{error.where} of step {self.path!r}"
             raise
-        with self._alive():
+        with self._lock:
+            self._check()
             self.driver.ledger.note(note, body, lazy=True)
 
     def progress(self, done: float, total: float | None) -> None:
         """See ``AttemptPort``."""
-        with self._alive():
+        with self._lock:
+            self._check()
             self.done, self.total = done, total
 
     def logger(self) -> Any:
         """See ``AttemptPort``."""
-        from loguru import logger
-
-        return logger.bind(execution_id=self.driver.execution_id, step=self.path)
+        return _logger(self.driver.execution_id, self.path)
 
     def _check(self) -> None:
         if self._over:
@@ -260,19 +292,66 @@ def _need_text(what: str, value: object) -> None:
         raise UsageError(f"{what} must be a non-empty str, not {value!r}")
 
 
-class _Fence:
-    """``with fence:`` holds the attempt's lock, and raises AttemptEnded if it is over."""
+class EndedPort:
+    """What is behind the context of an attempt that is over."""
 
-    __slots__ = ("_attempt",)
+    def __init__(self, execution_id: str, path: str, ends_at: float | None) -> None:
+        self._execution_id = execution_id
+        self._path = path
+        self._ends_at = ends_at
 
-    def __init__(self, attempt: Attempt) -> None:
-        self._attempt = attempt
+    def deadline(self) -> float | None:
+        """See ``AttemptPort``."""
+        return self._ends_at
 
-    def __enter__(self) -> None:
-        self._attempt._lock.acquire()  # noqa: SLF001 - the fence is the attempt's own
-        if self._attempt._over:  # noqa: SLF001 - as above
-            self._attempt._lock.release()  # noqa: SLF001 - as above
-            raise AttemptEnded(self._attempt.path)
+    def is_cancelled(self) -> bool:
+        """See ``AttemptPort``."""
+        return True
 
-    def __exit__(self, *_: object) -> None:
-        self._attempt._lock.release()  # noqa: SLF001 - as above
+    def variables(self) -> NoReturn:
+        """See ``AttemptPort``."""
+        raise AttemptEnded(self._path)
+
+    def upstream(self) -> NoReturn:
+        """See ``AttemptPort``."""
+        raise AttemptEnded(self._path)
+
+    def idempotency_key(self, key: str | None) -> NoReturn:  # noqa: ARG002 - a contract's word
+        """See ``AttemptPort``."""
+        raise AttemptEnded(self._path)
+
+    def set(self, name: str, value: Any) -> NoReturn:  # noqa: ARG002 - a contract's word
+        """See ``AttemptPort``."""
+        raise AttemptEnded(self._path)
+
+    def once(self, key: str, fn: Callable[[], Any]) -> NoReturn:  # noqa: ARG002 - a contract's word
+        """See ``AttemptPort``."""
+        raise AttemptEnded(self._path)
+
+    def tool(
+        self,
+        name: str,  # noqa: ARG002 - a contract's word
+        fn: Callable[..., Any],  # noqa: ARG002 - a contract's word
+        args: tuple[Any, ...],  # noqa: ARG002 - a contract's word
+        kwargs: dict[str, Any],  # noqa: ARG002 - a contract's word
+    ) -> NoReturn:
+        """See ``AttemptPort``."""
+        raise AttemptEnded(self._path)
+
+    def emit(self, event_type: str, payload: Mapping[str, Any]) -> NoReturn:  # noqa: ARG002 - a contract's word
+        """See ``AttemptPort``."""
+        raise AttemptEnded(self._path)
+
+    def progress(self, done: float, total: float | None) -> NoReturn:  # noqa: ARG002 - a contract's word
+        """See ``AttemptPort``."""
+        raise AttemptEnded(self._path)
+
+    def logger(self) -> Any:
+        """See ``AttemptPort``."""
+        return _logger(self._execution_id, self._path)
+
+
+def _logger(execution_id: str, path: str) -> Any:
+    from loguru import logger
+
+    return logger.bind(execution_id=execution_id, step=path)

@@ -5,6 +5,7 @@ Joined, left and sent out by the walk's owner; looked at by any thread.
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from ares.engine.attempt import Attempt
 from ares.engine.pool import WorkerPool
@@ -20,7 +21,8 @@ class Crew:
         self._timers = timers
         self._lock = threading.Lock()
         self._attempts: dict[Instance, Attempt] = {}
-        self._clocks: dict[Attempt, Timer] = {}
+        #: What is to happen to whom if they do not leave in time.
+        self._clocks: dict[Attempt, list[Timer]] = {}
 
     def __len__(self) -> int:
         return len(self._attempts)
@@ -44,25 +46,25 @@ class Crew:
         with self._lock:
             if self._attempts.get(attempt.instance) is attempt:
                 del self._attempts[attempt.instance]
-        clock = self._clocks.pop(attempt, None)
-        if clock is not None:
+        for clock in self._clocks.pop(attempt, ()):
             clock.stop()
+        attempt.detach()
 
     def send(self, attempt: Attempt, job: Callable[[Attempt], None], overdue: Callable[[Attempt], None]) -> None:
         """Use the reserved worker for an attempt, and watch its time."""
-        attempt.worker = self._pool.run(lambda: job(attempt))
+        attempt.seat = self._pool.run(lambda: job(attempt))
         if attempt.timeout is not None:
-            self._watch(attempt, attempt.timeout, overdue)
+            self.watch(attempt, attempt.timeout, self._look, attempt, overdue)
 
-    def _watch(self, attempt: Attempt, seconds: float, overdue: Callable[[Attempt], None]) -> None:
-        self._clocks[attempt] = self._timers.after(seconds, self._look, attempt, overdue)
+    def watch(self, attempt: Attempt, seconds: float, fn: Callable[..., None], *args: Any) -> None:
+        """Call ``fn(*args)`` in so many seconds, unless the attempt leaves before."""
+        self._clocks.setdefault(attempt, []).append(self._timers.after(seconds, fn, *args))
 
     def _look(self, attempt: Attempt, overdue: Callable[[Attempt], None]) -> None:
         """The attempt's time may be up. It counts from when its body began, after the hooks."""
-        self._clocks.pop(attempt, None)
         left = attempt.time_left()
         if left > 0:
-            self._watch(attempt, left, overdue)
+            self.watch(attempt, left, self._look, attempt, overdue)
         elif attempt.close():
             overdue(attempt)
 
@@ -70,7 +72,4 @@ class Crew:
         """Give up an attempt that was closed, and the thread that is stuck in it. Returns whether there is one."""
         attempt.cancel(reason)
         self.leave(attempt)
-        if attempt.worker is None:
-            return False
-        self._pool.abandon(attempt.worker)
-        return True
+        return attempt.seat is not None and self._pool.abandon(attempt.seat)

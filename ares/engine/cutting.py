@@ -7,11 +7,12 @@ the rest is journaled as cut short, to go on with at the next resume. All on the
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ares.engine.attempt import Attempt
 from ares.engine.jobs import Answer, unrouted
-from ares.engine.options import CANCEL_GRACE
+from ares.engine.options import CANCEL_GRACE, INTERRUPT_GRACE
 from ares.engine.timers import Timer
 from ares.errors import StepCancelledError, StepTimeoutError, StoreError
 from ares.journal.protocol import Request, Ticket
@@ -34,6 +35,10 @@ class Cutting:
         self._stop: str | None = None
         self._grace: Timer | None = None
         self._is_interrupted = False
+        #: Paths of attempts that a Ctrl-C tore away.
+        self._dropped: dict[str, None] = {}
+        #: The commit of the fact that the execution is cancelled.
+        self._cancelling: Ticket | None = None
 
     # --- time -------------------------------------------------------------------------------------------
 
@@ -72,13 +77,17 @@ class Cutting:
         if request.kind != "cancel" or self._driver.over.is_set() or self.is_stopping:
             return
         self.cancel(request.body)
-        done(request.number)
+        if self._cancelling is None:
+            _carried_out(request, done)
+        else:
+            # Only once the fact is committed may the request go: a crash in between must not lose both.
+            self._cancelling.add_callback(lambda t: None if t.error else _carried_out(request, done))
 
     def cancel(self, reason: str) -> None:
         """Make a cancel a fact."""
         state = self._driver.walk.state
         if state.cancelled is None and state.ended is None and not self.is_stopping:
-            self._driver.hand_over_now(f.CancelRequested(reason), None)
+            self._cancelling = self._driver.hand_over_now(f.CancelRequested(reason), None)
 
     def bars(self, instance: Instance) -> bool:
         """Whether a failed attempt of the instance is not followed by another."""
@@ -92,7 +101,7 @@ class Cutting:
         attempt = driver.crew.of(command.instance)
         if attempt is not None:
             attempt.cancel(command.reason, for_good=command.reason is f.SkipReason.CANCELLED)
-            driver.timers.after(CANCEL_GRACE, self._end_grace, attempt, command.reason)
+            driver.crew.watch(attempt, CANCEL_GRACE, self._end_grace, attempt, command.reason)
         elif command.instance.epoch == command.epoch:
             self._fail(command.instance, command.reason)
 
@@ -134,9 +143,8 @@ class Cutting:
         if driver.over.is_set() or self.is_stopping:
             return
         self._stop = reason
-        driver.bar()
         for attempt in driver.crew.all():
-            attempt.cancel(reason)
+            attempt.cancel(reason, grace=grace)
         self._grace = driver.timers.after(grace, self._cut_all)
         self.try_finish()
 
@@ -149,19 +157,28 @@ class Cutting:
     def try_finish(self) -> None:
         """Finish the stop once nothing is under way."""
         driver = self._driver
-        if driver.crew or driver.unsettled or self._is_interrupted or driver.walk.state.ended is not None:
+        if driver.crew or driver.unsettled or self._is_interrupted or driver.conclude():
             return
         self._is_interrupted = True
         if self._grace is not None:
             self._grace.stop()
-        if isinstance(driver.error, StoreError) or driver.ledger.log.closed():
-            driver.finish(ExecutionStatus.INTERRUPTED)
+        if not driver.ledger.is_running:
+            driver.finish(ExecutionStatus.PENDING)  # it never began, and goes on being submitted
             return
-        state = driver.walk.state
-        in_flight = tuple(i.path for i in state.instances() if i.phase is Phase.RUNNING)
-        fact = f.Interrupted(in_flight, self._stop or "")
-        ticket = driver.ledger.append([(fact.kind, "", driver.ledger.encode(fact))])
-        ticket.add_callback(lambda t: driver.post(self._stopped, t))
+        ticket = self._write_interrupted()
+        if ticket is None:
+            driver.finish(ExecutionStatus.INTERRUPTED)
+        else:
+            ticket.add_callback(lambda t: driver.post(self._stopped, t))
+
+    def _write_interrupted(self) -> Ticket | None:
+        """Journal what is cut short, which counts against none of it. None where nothing can be journaled any more."""
+        driver = self._driver
+        if isinstance(driver.error, StoreError) or driver.ledger.log.closed():
+            return None
+        running = {i.path: None for i in driver.walk.state.instances() if i.phase is Phase.RUNNING}
+        fact = f.Interrupted(tuple(running | self._dropped), self._stop or "")
+        return driver.ledger.append([(fact.kind, "", driver.ledger.encode(fact))])
 
     def _stopped(self, ticket: Ticket) -> None:
         driver = self._driver
@@ -175,24 +192,39 @@ class Cutting:
         for attempt in driver.crew.all():
             if attempt.close():
                 self._abandon(attempt, self._stop or "")
+            driver.crew.leave(attempt)  # also where its answer was lost to a Ctrl-C
         driver.unsettled = 0
-        if driver.walk.state.ended is not None:
-            driver.finish(ExecutionStatus.INTERRUPTED)  # its end could not be committed
+        if driver.walk.state.ended is not None and not driver.conclude():
+            driver.finish(ExecutionStatus.INTERRUPTED)  # its end was not even handed over
         self.try_finish()
 
     def drop_inline(self) -> None:
         """The work that ran on the owner's own thread was torn away by a Ctrl-C."""
         for attempt in self._driver.crew.all():
-            if attempt.worker is None:
-                attempt.cancel("interrupted")
-                if attempt.close():
-                    self._driver.crew.leave(attempt)
+            if attempt.seat is None:
+                attempt.cancel("interrupted", grace=INTERRUPT_GRACE)
+                attempt.close()
+                self._driver.crew.leave(attempt)
+                # Its start may be journaled and not applied.
+                self._dropped[attempt.path] = None
 
     def crash(self, error: BaseException) -> None:
         """The walk cannot go on, for a reason that is no fact: a defect, or a second Ctrl-C."""
         driver = self._driver
+        if driver.over.is_set():
+            return
         for attempt in driver.crew.all():
             if attempt.close():
                 self._abandon(attempt, "its walk failed")
         driver.error = driver.error or error
+        if not self._is_interrupted and driver.walk.state.ended is None:
+            self._is_interrupted = True
+            with suppress(Exception):  # what it was in the middle of may be what is broken
+                self._write_interrupted()
         driver.finish(ExecutionStatus.INTERRUPTED)
+
+
+def _carried_out(request: Request, done: Callable[[int], None]) -> None:
+    # If the request stays it is carried out once more, and that changes nothing.
+    with suppress(StoreError):
+        done(request.number)

@@ -45,7 +45,11 @@ CAREFUL_STARTS = 64
 
 @attrs.define(eq=False)
 class Setting:
-    """What a walk is given to work with. ``warnings`` are the journal's, ``variables`` the caller's context."""
+    """What a walk is given to work with.
+
+    ``warnings`` are the journal's, ``variables`` the caller's context. ``is_bounded``: something else may end the walk,
+    the timeout of a step that it is nested in, so that its own thread must not get stuck in a body.
+    """
 
     execution_id: str
     walk: Walk
@@ -61,6 +65,7 @@ class Setting:
     keeps_references: bool
     warnings: Sequence[str] = ()
     is_submitted: bool = False
+    is_bounded: bool = False
     after_crash: bool = False
 
 
@@ -70,7 +75,7 @@ class Driver:
     def __init__(
         self,
         setting: Setting,
-        post: Callable[[Callable[[], None]], None],
+        post: Callable[["Driver", Callable[[], None]], None],
         on_finish: Callable[["Driver"], None],
     ) -> None:
         self.execution_id = setting.execution_id
@@ -100,24 +105,41 @@ class Driver:
         self._journal_warned = len(setting.warnings)
         #: Facts applied whose consequences wait for their commit.
         self.unsettled = 0
+        #: Attempts that hold a place while the start of their body is committed.
+        self._held: set[Attempt] = set()
+        #: Whether the pool was asked to reserve a place.
+        self._is_queued = False
+        #: The commit of the end, once it was handed over.
+        self._end_ticket: Ticket | None = None
         #: Until when the thread of submitted walks has put it aside.
         self.scheduled_at: float | None = None
         # Shared with other threads, under the lock:
         self._lock = threading.Lock()
+        #: A cancel is being recorded: nothing begins.
         self._cancel_flag = False
+        #: Why it is to be cancelled, once that is recorded and until it is a fact.
+        self._cancel_reason: str | None = None
         self._ending = False
+        #: Workers' places that were reserved for this walk and are not used yet.
+        self._offers = 0
         self._callbacks: list[Callable[[], None]] = []
         # Written by the owner before ``over`` is set, read by others after:
         self.over = threading.Event()
         self.error: BaseException | None = None
+        #: The thread that walks, where it is the caller's.
+        self.owner: int | None = None
         self.status = ExecutionStatus.RUNNING
         self.duration = 0.0
 
     # --- any thread ---------------------------------------------------------------------------------
 
     def post(self, fn: Callable[..., None], *args: Any) -> None:
-        """Have the owner call ``fn(*args)``."""
-        self._post(lambda: fn(*args))
+        """Have the owner call ``fn(*args)``, unless the walk is over by then."""
+        self._post(self, lambda: self._receive(fn, args))
+
+    def _receive(self, fn: Callable[..., None], args: tuple[Any, ...]) -> None:
+        if not self.over.is_set():
+            fn(*args)
 
     def call_of(self, instance: Instance) -> Call:
         """The function of a step, or the agent that stands for it."""
@@ -130,26 +152,36 @@ class Driver:
     def flag_cancel(self) -> bool:
         """Start nothing more, because a cancel is about to be recorded; False when the execution has ended."""
         with self._lock:
-            if self._ending or self.over.is_set():
+            if self._ending:
                 return False
             self._cancel_flag = True
-        for attempt in self.crew.all():
-            attempt.cancel("cancelled", for_good=True)
-        return True
+            return True
 
     def unflag_cancel(self) -> None:
         """The cancel could not be recorded after all."""
         with self._lock:
-            self._cancel_flag = False
+            self._cancel_flag = self._cancel_reason is not None
+        self.wake()
+
+    def confirm_cancel(self, reason: str) -> None:
+        """The cancel is recorded: whatever ends from now on, the execution does not complete."""
+        with self._lock:
+            if self._cancel_reason is None:
+                self._cancel_reason = reason
+        for attempt in self.crew.all():
+            attempt.cancel("cancelled", for_good=True)
         self.wake()
 
     def request_cancel(self, reason: str) -> None:
         """Cancel a nested run with its parent, whose cancel is recorded already."""
         if self.flag_cancel():
-            self.post(self.cutting.cancel, reason)
+            self.confirm_cancel(reason)
 
     def on_request(self, request: Request, done: Callable[[int], None]) -> None:
         """A request came in from outside."""
+        if request.kind == "cancel" and self.flag_cancel():
+            # An inline body holds up the owner; it is asked to end here and now.
+            self.confirm_cancel(request.body)
         self.post(self.cutting.carry_out, request, done)
 
     def request_stop(self, reason: str, grace: float = CANCEL_GRACE) -> None:
@@ -173,6 +205,11 @@ class Driver:
         self._warnings.append(message)
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether the walk may have to end before what it runs does."""
+        return self._setting.is_bounded or self.walk.state.timeout is not None
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What went wrong beside the walk, the journal's warnings of the meantime included."""
         return (*self._warnings, *self._setting.warnings[self._journal_warned :])
@@ -194,21 +231,27 @@ class Driver:
         """Do what can be done now without waiting. Returns a piece of work that the owner is to run itself."""
         if self.over.is_set():
             return None
+        self._heed()
         self.timers.fire()
         if self.cutting.is_stopping:
+            self._want_no_place()
             self.cutting.try_finish()
             return None
         if self._cancel_flag and self.walk.state.cancelled is None:
+            self._want_no_place()
             return None
         return self._dispatch()
 
+    def _heed(self) -> None:
+        """Make a recorded cancel a fact, before anything else becomes one."""
+        if self._cancel_reason is not None:
+            self.cutting.cancel(self._cancel_reason)
+
     def turn(self) -> None:
-        """One turn of a submitted walk, whose thread runs no work itself, unless ``steps_on="caller"`` says so."""
+        """One turn of a submitted walk, whose thread runs no work itself."""
         work = self.pump()
-        if work is not None:
-            self.run_inline(work)
-            self.wake()
-        elif not self.over.is_set():
+        assert work is None
+        if not self.over.is_set():
             self.check_progress()
 
     def next_at(self) -> float | None:
@@ -234,13 +277,13 @@ class Driver:
             self.collect()
             return work
         work = self._sole_work()
-        if work is None:
-            self._send_out()
+        if work is not None or not self._send_out():
+            self._want_no_place()
         return work
 
     def _sole_work(self) -> Work | None:
         """The only thing that can be done, while nothing else can happen: the owner may as well do it itself."""
-        if self._setting.is_submitted or not self.options.may_inline:
+        if self._setting.is_submitted or self.is_bounded or not self.options.may_inline:
             return None
         if self.crew or self.unsettled or self.timers.pending:
             return None
@@ -254,20 +297,50 @@ class Driver:
         self.walk.put_back(work)
         return None
 
-    def _send_out(self) -> None:
+    def _send_out(self) -> bool:
+        """Hand out work to free workers. Returns whether there is more than they can take."""
         while not self.walk.is_idle():
-            if not self._pool.try_reserve():
-                self._pool.when_free(self.wake)
-                return
+            if not self._take_place():
+                self._is_queued = True
+                self._pool.when_free(self._offered)
+                return True
             work = self.walk.next_work()
             self.collect()
             if work is None:
                 self._pool.release()
-                return
+                break
             attempt = self._new_attempt(work)
             self.crew.join(attempt)
             if self._start(attempt, inline=False):
                 self._go(attempt)
+        return False
+
+    def _take_place(self) -> bool:
+        with self._lock:
+            if self._offers:
+                self._offers -= 1
+                return True
+        return self._pool.try_reserve()
+
+    def _offered(self) -> bool:
+        """Any thread. The pool has reserved a place for this walk."""
+        with self._lock:
+            if self.over.is_set():
+                return False
+            self._offers += 1
+        self.wake()
+        return True
+
+    def _want_no_place(self) -> None:
+        """There is no work for another worker: let others have what is reserved for this walk."""
+        if not self._is_queued and not self._offers:
+            return
+        self._is_queued = False
+        self._pool.forget(self._offered)
+        with self._lock:
+            offers, self._offers = self._offers, 0
+        for _ in range(offers):
+            self._pool.release()
 
     def _new_attempt(self, work: Work) -> Attempt:
         number = work.instance.attempt + (work.kind is WorkKind.BODY)
@@ -290,10 +363,12 @@ class Driver:
             return True
         if inline:
             return self._wait(ticket)
+        self._held.add(attempt)
         ticket.add_callback(lambda t: self.post(self._start_committed, attempt, t))
         return False
 
     def _start_committed(self, attempt: Attempt, ticket: Ticket) -> None:
+        self._held.discard(attempt)
         if ticket.error is None and not (attempt.is_over or attempt.cancelled or self.cutting.is_stopping):
             self._go(attempt)
             return
@@ -310,19 +385,31 @@ class Driver:
 
     def _on_worker(self, attempt: Attempt) -> None:
         """On the worker: do the work, and tell the owner."""
-        answer = perform(attempt)
+        try:
+            answer = perform(attempt)
+        except BaseException as error:
+            # A defect, or a late body that found its attempt taken to pieces: nobody may wait for this for ever.
+            if attempt.close():
+                self.post(self._broken, error)
+            return
         if attempt.close():
             self.post(self.answered, attempt, answer)
+
+    def _broken(self, error: BaseException) -> None:
+        raise error
 
     # --- what comes back ----------------------------------------------------------------------------------
 
     def answered(self, attempt: Attempt, answer: Answer, *, inline: bool = False) -> None:
         """An attempt that was closed came to this."""
+        self._heed()
         self.crew.leave(attempt)
         instance = attempt.instance
         if instance.epoch != attempt.epoch or not _fits(attempt):
             return  # it was skipped or set back meanwhile: a late answer changes nothing
         if isinstance(answer, Failure):
+            if self.cutting.is_stopping:
+                return  # it was asked to end: how it failed is no judgement on the step, which runs again
             fact: f.InstanceFact = judge(instance, answer, stopping=self.cutting.bars(instance))
             self.hand_over(fact, instance, inline=inline)
         else:
@@ -348,12 +435,13 @@ class Driver:
             self.unsettled += 1
             ticket.add_callback(lambda t: self.post(self._committed, fact, instance, t))
 
-    def hand_over_now(self, fact: f.DeadlinePassed | f.CancelRequested, instance: Instance | None) -> None:
+    def hand_over_now(self, fact: f.DeadlinePassed | f.CancelRequested, instance: Instance | None) -> Ticket:
         """A fact that bars what has not begun: it takes effect at once."""
         ticket = self.ledger.append([(fact.kind, getattr(fact, "path", ""), self.ledger.encode(fact))])
         self.walk.apply(fact, instance)
         ticket.add_callback(self._check_commit)
         self.settle(fact, instance)
+        return ticket
 
     def _check_commit(self, ticket: Ticket) -> None:
         """Any thread. A commit that nobody waited for failed: that ends the walk, but in ``best_effort``."""
@@ -372,6 +460,7 @@ class Driver:
         return False
 
     def _committed(self, fact: f.Fact, instance: Instance | None, ticket: Ticket) -> None:
+        self._heed()
         self.unsettled -= 1
         if ticket.error is not None:
             self.cutting.fail(ticket.error)
@@ -416,19 +505,23 @@ class Driver:
 
     # --- the end -----------------------------------------------------------------------------------------------
 
-    def bar(self) -> None:
-        """The walk comes to an end: from here on it is too late for a cancel."""
-        with self._lock:
-            self._ending = True
-
     def _end(self, ended: f.Ended, drafts: list[Draft]) -> None:
-        self.bar()
+        with self._lock:
+            self._ending = True  # from here on it is too late for a cancel
         error = "" if ended.error is None else str(ended.error)
-        ticket = self.ledger.append(drafts, status=ended.status, error=error)
+        self._end_ticket = self.ledger.append(drafts, status=ended.status, error=error)
+        self._end_ticket.add_callback(lambda _: self.post(self.conclude))
+        if self._end_ticket.done:
+            self.conclude()
+
+    def conclude(self) -> bool:
+        """Finish, if the end was handed over and is committed. Returns whether it was handed over."""
+        ended, ticket = self.walk.state.ended, self._end_ticket
+        if ended is None or ticket is None:
+            return False
         if ticket.done:
             self._ended(ended, ticket)
-        else:
-            ticket.add_callback(lambda t: self.post(self._ended, ended, t))
+        return True
 
     def _ended(self, ended: f.Ended, ticket: Ticket) -> None:
         if ticket.error is not None:
@@ -445,16 +538,23 @@ class Driver:
             return
         self.status = status
         self.duration = time.monotonic() - self._began
-        self._on_finish(self)
-        with self._lock:
-            self.over.set()
-            callbacks, self._callbacks = self._callbacks, []
-        for fn in callbacks:
-            fn()
+        self.timers.clear()
+        for _ in range(len(self._held)):
+            self._held.pop()
+            self._pool.release()
+        try:
+            self._on_finish(self)
+        finally:
+            with self._lock:
+                self.over.set()
+                callbacks, self._callbacks = self._callbacks, []
+            self._want_no_place()
+            for fn in callbacks:
+                fn()
 
     def check_progress(self) -> None:
         """Raise if the walk can never move again: a defect, found instead of a hang."""
-        waits = self.crew or self.unsettled or self.timers.pending or self.cutting.is_stopping
+        waits = self.crew or self.unsettled or self.timers.pending or self._is_queued or self.cutting.is_stopping
         if not (waits or self.over.is_set() or self._cancel_flag or self._ending) and self.walk.is_idle():
             raise WalkError(f"execution {self.execution_id!r} can do nothing any more, but has not ended")
 

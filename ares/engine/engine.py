@@ -18,13 +18,14 @@ import attrs
 from ares.engine.attempt import Attempt, current
 from ares.engine.driver import Driver, Setting
 from ares.engine.loops import Mail, WalksThread, walk_here
-from ares.engine.options import CANCEL_GRACE, Options
+from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, Options
 from ares.engine.pool import WorkerPool
 from ares.engine.replay import Replay, check_drift, codec_for, nodes_of, replay
 from ares.engine.results import WorkflowResult, make_result
 from ares.engine.variables import Values
-from ares.errors import AttemptEnded, DefinitionError, RuntimeClosedError
+from ares.errors import AttemptEnded, DefinitionError, RuntimeClosedError, StoreError
 from ares.journal.encoding import encode
+from ares.journal.failures import afresh
 from ares.journal.protocol import Claim, Journal, NewExecution
 from ares.plugin.bus import Bus
 from ares.records import ExecutionStatus
@@ -223,8 +224,11 @@ class Engine:
 
     # --- walking --------------------------------------------------------------------------------------------
 
-    def _setting(self, begun: Begun, *, submitted: bool) -> Setting:
+    def _setting(self, begun: Begun, *, submitted: bool, parent: Attempt | None = None) -> Setting:
         references = self.journal.keeps_references
+        variables = contextvars.copy_context()
+        # What is submitted from inside a step has a life of its own, and must not keep that step's alive.
+        variables.run(current.set, None)
         return Setting(
             execution_id=begun.claim.execution_id,
             walk=begun.walk,
@@ -235,15 +239,22 @@ class Engine:
             bus=self.bus,
             calls=begun.definition.calls,
             metadata=begun.metadata,
-            variables=contextvars.copy_context(),
+            variables=variables,
             remembered=begun.remembered,
             keeps_references=references,
             warnings=self._warnings,
             is_submitted=submitted,
+            is_bounded=parent is not None and parent.is_bounded,
             after_crash=begun.after_crash,
         )
 
     def _admit(self, driver: Driver) -> None:
+        """Take in a walk that is about to begin.
+
+        Raises:
+            RuntimeClosedError: it is too late; the claim was given back.
+            StoreError: the store cannot be read.
+        """
         with self._lock:
             closing = self._closing
             if not closing:
@@ -276,42 +287,56 @@ class Engine:
             RuntimeClosedError: the Runtime was closed meanwhile.
             AttemptEnded: the step that this run is nested in is over.
         """
+        driver = self._walk_here(begun, parent)
+        return self.result_of(driver, parent)
+
+    def _walk_here(self, begun: Begun, parent: Attempt | None, *, submitted: bool = False) -> Driver:
         mail = Mail()
-        driver = Driver(self._setting(begun, submitted=False), mail.post, self._leave)
-        if parent is not None:
-            parent.adopt(driver)
+        try:
+            driver = Driver(self._setting(begun, submitted=submitted, parent=parent), mail.post, self._leave)
+            if parent is not None:
+                parent.adopt(driver)
+        except BaseException:
+            self.journal.release(begun.claim)
+            raise
         try:
             with nullcontext() if parent is None else parent.driver.lend():
-                self._admit(driver)
-                walk_here(driver, mail)
+                walk_here(driver, mail, self._admit)
         finally:
             if parent is not None:
                 parent.disown(driver)
-        return self.result_of(driver, parent)
+        return driver
 
     def submit(self, begun: Begun) -> Driver:
-        """Have an execution walked on the thread that all submitted walks share."""
-        holder: list[Driver] = []
-        driver = Driver(
-            self._setting(begun, submitted=True),
-            lambda message: self.walks.post(holder[0], message),
-            self._leave,
-        )
-        holder.append(driver)
-        self._admit(driver)
-        driver.post(driver.begin)
+        """Have an execution walked on the thread that all submitted walks share; here, with ``steps_on="caller"``."""
         if self.options.on_caller:
-            driver.over.wait()
+            return self._walk_here(begun, None, submitted=True)
+        try:
+            driver = Driver(self._setting(begun, submitted=True), self.walks.post, self._leave)
+        except BaseException:
+            self.journal.release(begun.claim)
+            raise
+        try:
+            self._admit(driver)
+            driver.post(driver.begin)
+        except BaseException as error:
+            driver.cutting.crash(error)
+            raise
         return driver
 
     def result_of(self, driver: Driver, parent: Attempt | None = None) -> WorkflowResult:
         """The result of a walk that is over; reducers run on the calling thread."""
-        if parent is not None and parent.is_over:
-            raise AttemptEnded(parent.path)
-        if driver.error is not None:
-            raise driver.error
-        if driver.status is ExecutionStatus.INTERRUPTED and self._closing:
-            raise RuntimeClosedError(f"the Runtime was closed; execution {driver.execution_id!r} can be resumed")
+        is_cut = driver.status in (ExecutionStatus.INTERRUPTED, ExecutionStatus.PENDING)
+        if parent is not None and (parent.is_over or (is_cut and driver.error is None and self._walks(parent.driver))):
+            raise AttemptEnded(parent.path)  # it is interrupted because the step that it is nested in ends
+        error = driver.error
+        if is_cut and self._closing and (error is None or isinstance(error, StoreError)):
+            problem = f"the Runtime was closed; execution {driver.execution_id!r} can be resumed"
+            raise RuntimeClosedError(problem) from error
+        if isinstance(error, StoreError):
+            raise afresh(error)
+        if isinstance(error, Exception):
+            raise error
         state = driver.walk.state
         variables = driver.values.snapshot(state.root, len(state.root.writes))
         return make_result(state, variables, status=driver.status, duration=driver.duration, warnings=driver.warnings)
@@ -324,6 +349,9 @@ class Engine:
         return make_result(state, variables, status=status, duration=0.0)
 
     # --- those under way ----------------------------------------------------------------------------------------
+
+    def _walks(self, driver: Driver) -> bool:
+        return self.live(driver.execution_id) is driver
 
     def live(self, execution_id: str) -> Driver | None:
         """The walk of an execution in this process."""
@@ -341,20 +369,31 @@ class Engine:
         with self._lock:
             self._closing = True
 
-    def close(self, timeout: float) -> None:
-        """Stop every walk in good order; what does not end in ``timeout`` seconds is cut short."""
+    def ask_to_end(self, timeout: float) -> list[Driver]:
+        """Begin nothing more, and ask every walk to end within so many seconds. Returns them."""
         with self._lock:
             self._closing = True
             drivers = list(self._live.values())
-        deadline = time.monotonic() + timeout
         for driver in drivers:
             driver.request_stop("closed", timeout)
-        inside = current.get()
-        for driver in drivers:
-            if inside is None or inside.driver is not driver:
-                driver.over.wait(max(0.0, deadline + 2.0 - time.monotonic()))
-        self.walks.close(1.0)
+        return drivers
+
+    def close(self, timeout: float, commit: float = CLOSE_COMMIT) -> None:
+        """Stop every walk in good order; what does not end in ``timeout`` seconds is cut short, and that committed in
+        ``commit`` more."""
+        deadline = time.monotonic() + timeout
+        for driver in self.ask_to_end(timeout):
+            driver.over.wait(max(0.0, deadline + commit - time.monotonic()))
+        self.walks.close(commit)
         self.pool.close(max(0.1, min(1.0, deadline - time.monotonic())))
+
+    def is_inside(self) -> bool:
+        """Whether the calling thread is one that a walk needs to come to its end: in a step, or in a signal handler
+        that interrupted ``run``."""
+        me = threading.get_ident()
+        with self._lock:
+            is_owner = any(driver.owner == me for driver in self._live.values())
+        return is_owner or current.get() is not None or self.walks.is_this()
 
     def nested_id(self, attempt: Attempt) -> str:
         """The id of the next run nested in an attempt: the same when the step runs again."""

@@ -3,13 +3,13 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Protocol
-
-from loguru import logger
 
 from ares.engine.attempt import current
 from ares.engine.driver import Driver
+from ares.engine.notices import notices
+from ares.engine.options import LONGEST_WAIT
 from ares.engine.results import WorkflowResult
 from ares.events import Event
 from ares.records import ExecutionStatus, Progress
@@ -74,14 +74,14 @@ class Execution:
         deadline = None if timeout is None else time.monotonic() + timeout
         with _lent():
             while not self.done():
-                left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
+                left = LONGEST_WAIT if deadline is None else deadline - time.monotonic()
                 if left <= 0:
                     return False
                 driver = self._walk()
-                if driver is not None:
-                    driver.over.wait(3600.0 if deadline is None else max(0.0, deadline - time.monotonic()))
+                if driver is None:
+                    threading.Event().wait(min(left, _POLL))
                 else:
-                    threading.Event().wait(left)
+                    driver.over.wait(min(left, LONGEST_WAIT))
         return True
 
     def result(self, timeout: float | None = None) -> WorkflowResult:
@@ -95,27 +95,33 @@ class Execution:
         if not self.wait(timeout):
             raise TimeoutError(f"execution {self.id!r} is still {self.status.lower()} after {timeout:g} s")
         with self._lock:
-            if self._result is None:
-                self._result = self._host.result_of(self.id, self._walk())
-            return self._result
+            found = self._result
+        if found is None:
+            found = self._host.result_of(self.id, self._walk())  # reducers run here, which are the user's
+        with self._lock:
+            if found.status.is_final:
+                found = self._result = self._result or found
+        return found
 
     def add_done_callback(self, fn: Callable[["Execution"], object]) -> None:
-        """Call ``fn(execution)`` once its walk here is over, on a thread of its own; at once if it is over."""
+        """Call ``fn(execution)`` once it is done, on a thread of its own; at once if it is. What ``fn`` raises is logged.
+
+        That of an execution which another process walks is watched for by that thread.
+        """
+        name = f"ares-callback {self.id}"
+        thread = threading.Thread(target=self._call_back, args=(fn,), name=name, daemon=True)
         driver = self._walk()
-
-        def call() -> None:
-            threading.Thread(target=self._call_back, args=(fn,), name=f"ares-callback {self.id}", daemon=True).start()
-
         if driver is None:
-            call()
+            thread.start()
         else:
-            driver.when_over(call)
+            driver.when_over(lambda: _start(thread))
 
     def _call_back(self, fn: Callable[["Execution"], object]) -> None:
         try:
+            self.wait()
             fn(self)
-        except Exception as error:
-            logger.opt(exception=error).error("a done-callback of execution {} raised", self.id)
+        except BaseException as error:
+            notices.say("ERROR", "a done-callback of execution {} raised", self.id, error=error)
 
     def cancel(self, reason: str = "") -> bool:
         """Ask it to stop; see ``Runtime.cancel``."""
@@ -149,9 +155,19 @@ class Execution:
                 driver.over.wait(_POLL)
 
     def _walk(self) -> Driver | None:
-        if self._driver is None:
-            self._driver = self._host.live(self.id)
-        return self._driver
+        """The walk in this process: the present one, or the last."""
+        with self._lock:
+            driver = self._driver
+        if driver is None or (driver.over.is_set() and not driver.status.is_final):
+            driver = self._host.live(self.id) or driver
+            with self._lock:
+                self._driver = driver
+        return driver
+
+
+def _start(thread: threading.Thread) -> None:
+    with suppress(RuntimeError):  # the process is ending: no thread starts any more
+        thread.start()
 
 
 def _lent() -> AbstractContextManager[None]:

@@ -11,6 +11,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
 from typing import Any
 
 from ares.context import StepContext
@@ -53,9 +55,13 @@ def _perform(attempt: Attempt) -> Answer:
     try:
         return _STAGES[attempt.kind](attempt)
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        if _is_ctrl_c(error):
             raise
         return _failure(attempt, error, time.monotonic() - began)
+
+
+def _is_ctrl_c(error: BaseException) -> bool:
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 # --- the stages -------------------------------------------------------------------------------------
@@ -84,9 +90,9 @@ def _body(attempt: Attempt) -> Answer:
 def _succeeded(attempt: Attempt, value: Any, targets: tuple[str, ...] | None, seconds: float) -> Answer:
     instance = attempt.instance
     writes = tuple(attempt.writes.items())
-    fact = f.Succeeded(
-        instance.path, instance.scope.round, attempt.epoch, attempt.number, value, writes, targets, seconds
-    )
+    # A reconciliation is no attempt: it speaks of the last one, which a crash did not count.
+    number = attempt.number if attempt.kind is WorkKind.BODY else instance.attempt
+    fact = f.Succeeded(instance.path, instance.scope.round, attempt.epoch, number, value, writes, targets, seconds)
     return fact, attempt.driver.ledger.encode(fact)
 
 
@@ -115,8 +121,9 @@ def _route(attempt: Attempt) -> Answer:
         try:
             answer = _simple_call(attempt, call)
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            if _is_ctrl_c(error):
                 raise
+            let_go(error)
             fact = unrouted(instance, f"its router raised {describe(error)}", error)
             return fact, attempt.driver.ledger.encode(fact)
     decided = decide_route(instance, answer, source="router")
@@ -199,10 +206,12 @@ def _failure(attempt: Attempt, error: BaseException, seconds: float) -> Failure:
         return Failure(describe(ended), ended, duration=seconds)
     if isinstance(error, SerializationError) and not error.where:
         error.where = f"the output of step {instance.path!r}"
-    failure = Failure(describe(error, _trace(error)), error, duration=seconds, draw=random.random())
+    failure = Failure(describe(error), error, duration=seconds, draw=random.random())
     failure.not_done = isinstance(error, NotDone)
     if attempt.kind is WorkKind.BODY and not isinstance(error, _BROKEN):
         failure.retryable, failure.retry_after = _retry_of(attempt, error)
+    let_go(error)
+    failure.error = describe(error, _trace(error))
     collected = instance.index is not None and instance.node.spec.on_item_failure is OnItemFailure.COLLECT
     if collected and error.__traceback__ is not None:
         # It lives as long as the map's output: its text is kept, what its frames hold is let go.
@@ -211,22 +220,51 @@ def _failure(attempt: Attempt, error: BaseException, seconds: float) -> Failure:
 
 
 def _retry_of(attempt: Attempt, error: BaseException) -> tuple[bool, float | None]:
-    if isinstance(error, RetryAfter):
-        seconds = float(error.seconds)
-        return True, seconds if seconds >= 0 else 0.0
+    """What the step's retry policy says of an exception. ``RetryAfter`` and ``retry_on`` are the user's."""
     policy = attempt.instance.node.spec.retry
-    if policy is None:
-        return True, None  # a policy of one attempt
     try:
-        return policy.matches(error), None
-    except Exception as inner:
-        inner.add_note(f"raised by retry_on of step {attempt.path!r}; the failure is not retried")
+        if isinstance(error, RetryAfter):
+            return True, max(0.0, float(error.seconds))
+        return policy is None or policy.matches(error), None
+    except BaseException as inner:
+        if _is_ctrl_c(inner):
+            raise
+        with suppress(Exception):
+            error.add_note(f"not retried: its seconds, or retry_on of step {attempt.path!r}, raised {describe(inner)}")
         return False, None
 
 
+def let_go(error: BaseException) -> None:
+    """Take the frames of ares out of a traceback, or what they hold: through them an exception would keep alive the
+    walk that keeps it. What the frames of the user's code hold is theirs to look at."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        waiting += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions
+        first = trace = each.__traceback__
+        while first is not None and _is_of_ares(first):
+            first = first.tb_next
+        each.__traceback__ = first
+        while trace is not None:
+            if _is_of_ares(trace):
+                with suppress(RuntimeError):  # it is still running
+                    trace.tb_frame.clear()
+            trace = trace.tb_next
+
+
+def _is_of_ares(trace: TracebackType) -> bool:
+    return str(trace.tb_frame.f_globals.get("__name__", "")).startswith("ares.")
+
+
 def _trace(error: BaseException | None) -> str:
-    """The text of a traceback, without the frames of ares that every one begins with."""
-    if error is None or error.__traceback__ is None:
+    """The text of a traceback, the last of it if it is long."""
+    if error is None:
         return ""
     try:
         return "".join(traceback.format_exception(error))[-20_000:]

@@ -39,7 +39,8 @@ class Ledger:
         self._codec = codec
         self._keeps_references = keeps_references
         self._remembered = remembered
-        self._is_running = is_running
+        #: Whether it is more than submitted.
+        self.is_running = is_running
         self._lock = threading.Lock()
 
     def encode(self, entry: f.Fact | Note) -> Any:
@@ -54,9 +55,9 @@ class Ledger:
 
     def append(self, drafts: list[Draft], *, status: str | None = None, error: str = "", lazy: bool = False) -> Ticket:
         """Hand facts to the journal; the first ones say that the execution is running now."""
-        if status is None and not self._is_running:
+        if status is None and not self.is_running:
             status = ExecutionStatus.RUNNING
-        self._is_running = True
+        self.is_running = True
         return self.log.append(drafts, status=status, error=error, lazy=lazy)
 
     def note(self, note: Note, body: Any, *, lazy: bool = False) -> Ticket:

@@ -2,16 +2,19 @@
 
 import threading
 import time
+import weakref
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from queue import Empty, SimpleQueue
 
-from loguru import logger
-
 from ares.engine.driver import Driver
-from ares.engine.options import INTERRUPT_GRACE, LONGEST_WAIT
+from ares.engine.notices import notices
+from ares.engine.options import INTERRUPT_COMMIT, INTERRUPT_GRACE, LONGEST_WAIT
 
 Message = Callable[[], None]
+
+#: Deadlines that are not looked through for those of walks that are over, however many of them there are.
+_FEW = 64
 
 
 class Mail:
@@ -20,7 +23,7 @@ class Mail:
     def __init__(self) -> None:
         self._queue: SimpleQueue[Message] = SimpleQueue()
 
-    def post(self, message: Message) -> None:
+    def post(self, _driver: Driver, message: Message) -> None:
         """Any thread. Have the owner call ``message()``."""
         self._queue.put(message)
 
@@ -36,13 +39,15 @@ class Mail:
             return
 
 
-def walk_here(driver: Driver, mail: Mail) -> None:
-    """Walk on the calling thread until the walk is over.
+def walk_here(driver: Driver, mail: Mail, admit: Callable[[Driver], None]) -> None:
+    """Have a walk admitted, and walk on the calling thread until it is over.
 
     Raises:
         KeyboardInterrupt: Ctrl-C reached this thread, the main one: the walk was stopped in good order.
     """
+    driver.owner = threading.get_ident()
     try:
+        admit(driver)
         driver.begin()
         _drive(driver, mail)
     except KeyboardInterrupt:
@@ -67,16 +72,17 @@ def _drive(driver: Driver, mail: Mail) -> None:
 
 def _interrupt(driver: Driver, mail: Mail) -> None:
     """Ctrl-C: the walk in memory is dead. What runs has a moment, then all is committed and given back."""
+    give_up = time.monotonic() + INTERRUPT_GRACE + INTERRUPT_COMMIT
     try:
         driver.cutting.drop_inline()
         driver.cutting.stop("interrupted", INTERRUPT_GRACE)
-        give_up = time.monotonic() + INTERRUPT_GRACE + 8.0
         while not driver.over.is_set() and time.monotonic() < give_up:
             driver.pump()
-            mail.take(min(give_up, driver.next_at() or give_up))
+            if not driver.over.is_set():
+                mail.take(min(give_up, driver.next_at() or give_up))
     except Exception as error:
         # It was interrupted between two facts, perhaps: resuming sorts that out.
-        logger.debug("interrupted in the middle of a transition: {!r}", error)
+        notices.say("DEBUG", "execution {} was interrupted in a transition: {!r}", driver.execution_id, error)
     finally:
         if not driver.over.is_set():
             driver.cutting.crash(KeyboardInterrupt())
@@ -90,16 +96,20 @@ class WalksThread:
         self._queue: SimpleQueue[tuple[Driver, Message] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._closed = False
-        self._deadlines: list[tuple[float, int, Driver]] = []
+        self._is_closed = False
+        # Owned by the thread:
+        #: When which walk has something to do. A walk that is over is not kept for a deadline that it still had.
+        self._deadlines: list[tuple[float, int, weakref.ref[Driver]]] = []
         self._serial = 0
+        self._tidy_at = _FEW
 
     def post(self, driver: Driver, message: Message) -> None:
         """Any thread. Have ``message()`` called on the thread, then the driver pumped."""
         with self._lock:
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._serve, name=f"ares-walks {self._name}", daemon=True)
-                self._thread.start()
+            if self._thread is None and not self._is_closed:
+                thread = threading.Thread(target=self._serve, name=f"ares-walks {self._name}", daemon=True)
+                thread.start()
+                self._thread = thread
         self._queue.put((driver, message))
 
     def is_this(self) -> bool:
@@ -109,37 +119,37 @@ class WalksThread:
     def close(self, timeout: float) -> None:
         """End the thread, once it has carried out what is queued."""
         with self._lock:
-            self._closed = True
+            self._is_closed = True
             thread = self._thread
         if thread is not None and not self.is_this():
             self._queue.put(None)
             thread.join(timeout)
 
+    # --- on the thread ---------------------------------------------------------------------------------
+
     def _serve(self) -> None:
-        while True:
-            batch = self._next_batch()
-            if batch is None:
-                return
-            touched: dict[Driver, None] = {}
-            for driver, message in batch:
-                touched[driver] = None
-                _guarded(driver, message)
-            now = time.monotonic()
-            while self._deadlines and self._deadlines[0][0] <= now:
-                driver = heappop(self._deadlines)[2]
-                driver.scheduled_at = None
-                touched[driver] = None
-            for driver in touched:
-                if not driver.over.is_set():
-                    _guarded(driver, driver.turn)
-                    at = driver.next_at()
-                    if at is not None and at != driver.scheduled_at and not driver.over.is_set():
-                        driver.scheduled_at = at
-                        self._serial += 1
-                        heappush(self._deadlines, (at, self._serial, driver))
-            del batch, touched
+        while self._serve_once():
+            pass
+
+    def _serve_once(self) -> bool:
+        """One turn. A frame of its own, so that a thread that waits keeps no walk that is over."""
+        batch = self._next_batch()
+        if batch is None:
+            return False
+        touched: dict[Driver, None] = {}
+        for driver, message in batch:
+            touched[driver] = None
+            _guarded(driver, message)
+        for driver in self._due():
+            touched[driver] = None
+        for driver in touched:
+            if not driver.over.is_set():
+                _guarded(driver, driver.turn)
+            self._put_aside(driver)
+        return True
 
     def _next_batch(self) -> list[tuple[Driver, Message]] | None:
+        """Wait for messages or a deadline; None when the thread is to end."""
         timeout = LONGEST_WAIT
         if self._deadlines:
             timeout = min(max(0.0, self._deadlines[0][0] - time.monotonic()), LONGEST_WAIT)
@@ -156,11 +166,40 @@ class WalksThread:
         self._queue.put(None)  # the end comes after what was queued before it
         return batch
 
+    def _due(self) -> list[Driver]:
+        found: list[Driver] = []
+        now = time.monotonic()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            driver = heappop(self._deadlines)[2]()
+            if driver is not None:
+                driver.scheduled_at = None
+                found.append(driver)
+        return found
+
+    def _put_aside(self, driver: Driver) -> None:
+        at = None if driver.over.is_set() else driver.next_at()
+        if at is None or (driver.scheduled_at is not None and driver.scheduled_at <= at):
+            return
+        driver.scheduled_at = at
+        self._serial += 1
+        heappush(self._deadlines, (at, self._serial, weakref.ref(driver)))
+        if len(self._deadlines) > self._tidy_at:
+            self._deadlines = [entry for entry in self._deadlines if _is_walking(entry[2]())]
+            heapify(self._deadlines)
+            self._tidy_at = _FEW + 2 * len(self._deadlines)
+
+
+def _is_walking(driver: Driver | None) -> bool:
+    return driver is not None and not driver.over.is_set()
+
 
 def _guarded(driver: Driver, message: Message) -> None:
     """A defect in one walk ends that walk alone."""
     try:
         message()
     except Exception as error:
-        logger.opt(exception=error).error("the walk of execution {} failed", driver.execution_id)
-        driver.cutting.crash(error)
+        notices.say("ERROR", "the walk of execution {} failed", driver.execution_id, error=error)
+        try:
+            driver.cutting.crash(error)
+        except Exception as worse:
+            notices.say("ERROR", "execution {} could not be given up", driver.execution_id, error=worse)

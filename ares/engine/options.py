@@ -12,8 +12,11 @@ from ares.context import StepContext
 
 #: Seconds that a cancelled attempt is given to end by itself.
 CANCEL_GRACE = 5.0
-#: Seconds that running attempts are given after a Ctrl-C.
+#: Seconds that running attempts are given after a Ctrl-C, and the commit of what they came to after that.
 INTERRUPT_GRACE = 2.0
+INTERRUPT_COMMIT = 3.0
+#: Seconds that a walk which is closed is given beyond its timeout, for the commit of what it came to.
+CLOSE_COMMIT = 2.0
 #: Seconds after which a commit that was waited for counts as failed; beyond all that the journal itself tries.
 COMMIT_TIMEOUT = 120.0
 #: The longest that a thread waits without looking up, in seconds.

@@ -5,6 +5,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+#: Timers that are not looked through for stopped ones, however many of them there are.
+_FEW = 64
+
 
 class Timer:
     """A call to be made at a time; ``stop`` is no harm at any time."""
@@ -22,8 +25,8 @@ class Timer:
         """It will not be called any more."""
         if self.is_pending:
             self.is_pending = False
-            self._timers.pending -= 1
             self.args = ()
+            self._timers.drop_one()
 
 
 class Timers:
@@ -57,3 +60,17 @@ class Timers:
         while self._heap and not self._heap[0][2].is_pending:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
+
+    def clear(self) -> None:
+        """Nothing is due any more."""
+        heap, self._heap = self._heap, []
+        for _, _, timer in heap:
+            timer.is_pending = False
+        self.pending = 0
+
+    def drop_one(self) -> None:
+        """One was stopped. A walk of many steps with long timeouts must not keep a timer of each."""
+        self.pending -= 1
+        if len(self._heap) > _FEW + 2 * self.pending:
+            self._heap = [entry for entry in self._heap if entry[2].is_pending]
+            heapq.heapify(self._heap)

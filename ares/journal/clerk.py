@@ -11,6 +11,8 @@ from collections.abc import Callable
 #: Seconds of a brief sleep when nothing is due, and of a long one, which is only a bound: it is woken.
 _BRIEF = 0.02
 _LONG = 30.0
+#: Seconds of rest after a turn that raised.
+_AFTER_TROUBLE = 0.1
 
 
 class Clerk:
@@ -54,6 +56,8 @@ class Clerk:
 
     def must_wake(self, *, urgent: bool) -> bool:
         """Whether the caller has to call ``wake``, because of something new."""
+        if self._thread is None or self._ended:
+            return True  # wake() finds out whether there can be one
         needed = self._asleep and (urgent or self._long)
         if needed:
             self._asleep = False
@@ -95,9 +99,15 @@ class Clerk:
 
     def _run(self) -> None:
         try:
-            while (pause := self._turn()) is not None:
+            while (pause := self._safe_turn()) is not None:
                 if pause > 0:
                     self._bell.wait(pause)
         finally:
             with self._starting:
                 self._ended = True
+
+    def _safe_turn(self) -> float | None:
+        try:
+            return self._turn()
+        except BaseException:  # a turn puts right itself what it can; the thread has to live, others depend on it
+            return _AFTER_TROUBLE

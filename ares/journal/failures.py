@@ -14,7 +14,7 @@ def afresh(error: StoreError, execution_id: str | None = None) -> StoreError:
     return new
 
 
-def failure_of(store: str, execution_id: str, error: Exception) -> StoreError:
+def failure_of(store: str, execution_id: str, error: BaseException) -> StoreError:
     """The failure of one execution's append, whatever the store raised or answered."""
     if isinstance(error, StoreError):
         return error if error.execution_id == execution_id else afresh(error, execution_id)

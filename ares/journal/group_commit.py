@@ -238,10 +238,14 @@ class GroupCommit:
         if not batch:
             return
         sync = any(not ticket.lazy for ticket in batch)
-        results: Sequence[Exception | None]
+        results: Sequence[BaseException | None]
         try:
             results = self._store.append([ticket.append for ticket in batch], sync=sync)
-        except Exception as error:  # whatever it is, somebody waits for an answer
+            if len(results) != len(batch):
+                raise ValueError(f"{len(results)} answers to {len(batch)} appends")
+        except KeyboardInterrupt:
+            raise  # not the store's; the batch stays pending
+        except BaseException as error:  # whatever it is, somebody waits for an answer
             results = [error] * len(batch)
         with self._mutex:
             self._settle(batch, results)
@@ -268,7 +272,7 @@ class GroupCommit:
             self._wanted = False
         return batch
 
-    def _settle(self, batch: Sequence[QueuedTicket], results: Sequence[Exception | None]) -> None:
+    def _settle(self, batch: Sequence[QueuedTicket], results: Sequence[BaseException | None]) -> None:
         kept: list[QueuedTicket] = []
         trouble = ""
         persistent = self._persistent and self._backlog() <= _BACKLOG

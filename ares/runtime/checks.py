@@ -19,7 +19,7 @@ def check_id(execution_id: object) -> None:
     """
     problem = text_problem(execution_id)
     if problem:
-        raise UsageError(f"the execution id {execution_id!r} {problem}")
+        raise UsageError(f"no id of an execution: {problem}")
 
 
 def option(kind: type[E], name: str, value: Any) -> E:

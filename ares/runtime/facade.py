@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import attrs
-from loguru import logger
-
 from ares.context import StepContext
 from ares.engine.attempt import Attempt, current
 from ares.engine.driver import Driver
 from ares.engine.engine import Begun, Definition, Engine, ResumeRequest, RunRequest, new_id
 from ares.engine.execution import Execution
+from ares.engine.notices import notices
 from ares.engine.options import Durability, Options, StepsOn
 from ares.engine.replay import read
 from ares.engine.results import WorkflowResult
@@ -319,12 +318,8 @@ class Runtime:
 
     @staticmethod
     def _told(result: WorkflowResult) -> WorkflowResult:
-        """Log a result's warnings, whatever the sinks do."""
         for warning in result.warnings:
-            try:
-                logger.warning("execution {}: {}", result.execution_id, warning)
-            except Exception:
-                return result  # a sink of the application's that raises; the warnings are in the result
+            notices.say("WARNING", "execution {}: {}", result.execution_id, warning)
         return result
 
     def _definition_of(self, engine: Engine, row: ExecutionRow, workflow: Workflow | None) -> Definition:
@@ -387,16 +382,18 @@ class Runtime:
         """
         engine = self._life.engine()
         driver = engine.live(execution_id)
-        if driver is not None and not driver.flag_cancel():
+        if driver is None:
+            return engine.journal.request(execution_id, "cancel", reason)
+        if not driver.flag_cancel():
             return False
+        recorded = False
         try:
             recorded = engine.journal.request(execution_id, "cancel", reason)
-        except BaseException:
-            if driver is not None:
+        finally:
+            if recorded:
+                driver.confirm_cancel(reason)
+            else:
                 driver.unflag_cancel()
-            raise
-        if driver is not None and not recorded:
-            driver.unflag_cancel()
         return recorded
 
     def execution(self, execution_id: str) -> Execution:
@@ -419,6 +416,14 @@ class Runtime:
         """The executions in the store, newest first."""
         wanted = None if status is None else option(ExecutionStatus, "status", status)
         return self._reader().executions(wanted, workflow_id, metadata, limit)
+
+    def summary(self, execution_id: str) -> ExecutionSummary:
+        """One execution, as ``executions`` lists it.
+
+        Raises:
+            ExecutionNotFoundError: there is none.
+        """
+        return self._reader().summary(execution_id)
 
     def checkpoint(self, execution_id: str) -> ExperienceCheckpoint:
         """All that an execution is, as the fold of its journal. Reducers and classes are those of its workflow, if this

@@ -3,6 +3,7 @@
 import atexit
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 
@@ -10,12 +11,19 @@ import attrs
 
 from ares.engine.attempt import current
 from ares.engine.engine import Engine
+from ares.engine.notices import notices
+from ares.engine.options import CLOSE_COMMIT
 from ares.errors import RuntimeClosedError
 from ares.journal.protocol import Store
 from ares.journal.writer import StoreJournal
 
-#: Seconds that a Runtime which nobody closed takes for it at the end of the process.
-_EXIT_SECONDS = 1.0
+#: Seconds that what is walked by Runtimes which nobody closed has at the end of the process, and its commits after that.
+_EXIT_SECONDS = 0.5
+_EXIT_COMMIT = 0.5
+
+
+#: Seconds beyond its timeout that a close may take for the store.
+_GRACE = 5.0
 
 
 @attrs.define(eq=False)
@@ -26,11 +34,16 @@ class Parts:
     engine: Engine
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
-    def close(self, timeout: float) -> None:
-        """End all walks in good order, then the journal. Idempotent; a second caller waits for the first."""
-        with self._lock:
-            self.engine.close(timeout)
-            self.journal.close(max(1.0, min(timeout, 5.0)))
+    def close(self, timeout: float, commit: float = CLOSE_COMMIT) -> None:
+        """End all walks in good order, within ``timeout`` and ``commit`` seconds, then the journal. Idempotent; a second
+        caller waits for the first, but no longer than its own timeout allows."""
+        if not self._lock.acquire(timeout=timeout + _GRACE):
+            return
+        try:
+            self.engine.close(timeout, commit)
+            self.journal.close(max(1.0, min(timeout, _GRACE)))
+        finally:
+            self._lock.release()
 
 
 class Life:
@@ -44,12 +57,13 @@ class Life:
     def __init__(self, open_store: Callable[[], Store], make_parts: Callable[[Store], Parts]) -> None:
         self._open_store = open_store
         self._make_parts = make_parts
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come upon its own thread in here
         self._pid = os.getpid()
         self._parts: Parts | None = None
         #: What parents of this process had started: never used and never closed here.
         self._inherited: list[Parts] = []
         self._is_closed = False
+        self._closing: threading.Thread | None = None
         self._store: Store | None = open_store()
         self._store.inspect()
         self.store_name = self._store.name
@@ -88,44 +102,65 @@ class Life:
         """What can be read from, without starting anything."""
         with self._lock:
             is_here = self._pid == os.getpid()
-            if self._parts is not None and is_here and not self._is_closed:
-                return self._parts.journal
+            if self._parts is not None and is_here:
+                return self._parts.journal  # closed or not: what was stored stays readable
             if self._store is not None and is_here:
                 return self._store
         return self._open_store()
 
-    def close(self, timeout: float) -> None:
+    def close(self, timeout: float, commit: float = CLOSE_COMMIT) -> None:
         """See ``Runtime.close``."""
         with self._lock:
             self._is_closed = True
             parts = self._parts if self._pid == os.getpid() else None
         if parts is None:
             return
-        if current.get() is None and not parts.engine.walks.is_this():
-            parts.close(timeout)
-            return
-        # From inside a step: it cannot wait for its own end.
+        if parts.engine.is_inside():
+            self._close_soon(parts, timeout)
+        else:
+            parts.close(timeout, commit)
+
+    def _close_soon(self, parts: Parts, timeout: float) -> None:
+        """What is asked from inside a step cannot wait for the end of that step."""
         parts.engine.refuse()
-        threading.Thread(target=parts.close, args=(timeout,), name="ares-closing", daemon=True).start()
+        with self._lock:
+            if self._closing is None:
+                name = f"ares-closing {self.store_name}"
+                self._closing = threading.Thread(target=parts.close, args=(timeout,), name=name, daemon=True)
+                self._closing.start()
+
+    def begin_to_close(self, timeout: float) -> None:
+        """Ask what is walked to end, and wait for nothing."""
+        with self._lock:
+            self._is_closed = True
+            parts = self._parts if self._pid == os.getpid() else None
+        if parts is not None:
+            parts.engine.ask_to_end(timeout)
 
     def renew_lock(self) -> None:
         """In the child of a fork: the lock that another thread held is held by nobody now."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
 
 _lives: "weakref.WeakSet[Life]" = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    for life in list(_lives):
-        life.close(_EXIT_SECONDS)
+    notices.end()
+    deadline = time.monotonic() + _EXIT_SECONDS
+    lives = list(_lives)
+    for life in lives:
+        life.begin_to_close(_EXIT_SECONDS)
+    for life in lives:
+        life.close(max(0.0, deadline - time.monotonic()), _EXIT_COMMIT)
 
 
-def _renew_locks() -> None:
+def _in_child() -> None:
     for life in list(_lives):
         life.renew_lock()
+    current.set(None)  # the step that forked is the parent's
 
 
 atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)
+    os.register_at_fork(after_in_child=_in_child)

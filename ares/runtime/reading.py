@@ -58,6 +58,10 @@ class Reader:
         found = [summary for row in rows if status in (None, (summary := _summary(row)).status)]
         return found if limit is None else found[:limit]
 
+    def summary(self, execution_id: str) -> ExecutionSummary:
+        """One, as the listing has it."""
+        return _summary(self._source.execution(execution_id))
+
     def status(self, execution_id: str) -> ExecutionStatus:
         """Where one stands."""
         return status_of(self._source.execution(execution_id))

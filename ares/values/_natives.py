@@ -106,7 +106,7 @@ def _take_zone(value: Any) -> list[Any]:
 
 def _take_path(value: Any) -> list[Any]:
     text = str(value)
-    if type(value)(text) != value:  # on Windows, .\c:x is printed as c:x
+    if type(value)(text) != value:  # a Windows path like ./c:x before Python 3.12
         raise SerializationError("is another path once it is text")
     return [text]
 

@@ -1,29 +1,34 @@
 """How things with parts end: a map by its elements, a sub-workflow by its steps, an execution by the root's.
 
-Pure functions from the state to the one fact that says so.
+Pure functions from the state to the one fact that says so. What was cut short while its scope was stopped does not
+count as a failure of its own: a map that collects failures does not complete with it, a sub-workflow names it only if
+nothing else failed.
 """
 
 from ares.errors import AresError, ExecutionTimeoutError, PartFailedError, StepCancelledError, StepTimeoutError
 from ares.records import ErrorInfo, ExecutionStatus
 from ares.walk.facts import Completed, Ended, Failed, SkipReason
+from ares.walk.instance import CUTTING, Instance, Scope, living
 from ares.walk.judge import describe
-from ares.walk.state import Instance, State
+from ares.walk.state import State
+from ares.walk.stopping import stop_of
 from ares.walk.table import Phase
 from ares.workflow.policies import OnItemFailure
 
-_CUT = (SkipReason.CANCELLED, SkipReason.TIMEOUT, SkipReason.FAIL_FAST)
+_STOPS = CUTTING | {SkipReason.FAIL_FAST}
 
 
 def map_verdict(owner: Instance) -> Completed | Failed:
     """How a map step ends, whose elements have all ended or will not begin any more."""
     parts = owner.parts
     assert parts is not None
-    broken = owner.node.spec.on_item_failure is OnItemFailure.FAIL and parts.failed
-    if broken:
-        return _part_failed(owner, parts.failed[min(parts.failed)])
-    cut_inside = any(isinstance(e.exception, StepCancelledError) for e in parts.failed.values())
-    if parts.ended < parts.length or (owner.scope.stop in _CUT and cut_inside):
-        return _failed(owner, StepCancelledError(owner.path, owner.scope.stop or "fail_fast"))
+    stop = stop_of(owner)
+    first = _first_element(owner)
+    fails = owner.node.spec.on_item_failure is OnItemFailure.FAIL
+    if first is not None and fails and (stop is None or not was_cut(first)):
+        return _part_failed(owner, first)
+    if parts.ended < parts.length or (stop is not None and any(map(was_cut, parts.failed.values()))):
+        return _failed(owner, StepCancelledError(owner.path, stop or ""))
     return _completed(owner)
 
 
@@ -31,22 +36,15 @@ def child_verdict(owner: Instance) -> Completed | Failed:
     """How a sub-workflow step (or element) ends, all of whose steps have ended."""
     child = owner.child
     assert child is not None
-    skipped = {i.reason for i in child.instances if i.phase is Phase.SKIPPED}
-    if child.stop is SkipReason.TIMEOUT or SkipReason.TIMEOUT in skipped:
-        cut = any(isinstance(i.exception, StepCancelledError) for i in child.instances)
-        if cut or SkipReason.TIMEOUT in skipped:
-            return _failed(owner, StepTimeoutError(owner.path, owner.node.spec.timeout or 0.0))
-    for instance in child.instances:
-        if instance.phase is Phase.FAILED or instance.unrouted is not None:
-            return _part_failed(owner, first_inside(child.instances))
-    if SkipReason.CANCELLED in skipped:
-        return _failed(owner, StepCancelledError(owner.path))
-    return _completed(owner)
-
-
-def first_inside(instances: list[Instance]) -> Instance:
-    """The first of a scope's steps, in definition order, that failed of itself or got no route."""
-    return next(i for i in instances if i.phase is Phase.FAILED or i.unrouted is not None)
+    stopped = next((i.reason for i in child.instances if i.phase is Phase.SKIPPED and i.reason in _STOPS), None)
+    if not child.failures and stopped is None:
+        return _completed(owner)
+    if child.overdue:
+        return _failed(owner, StepTimeoutError(owner.path, owner.node.spec.timeout or 0.0))
+    first = _first_step(child)
+    if first is not None and not (was_cut(first) and child.stop in CUTTING):
+        return _part_failed(owner, first)
+    return _failed(owner, StepCancelledError(owner.path, child.stop or stopped or ""))
 
 
 def execution_end(state: State) -> Ended:
@@ -64,33 +62,36 @@ def execution_end(state: State) -> Ended:
 
 def unfinished(state: State) -> tuple[str, ...]:
     """The top-level steps that an execution out of time did not get done."""
-    return tuple(
-        i.path
-        for i in state.root.instances
-        if i.reason is SkipReason.TIMEOUT or (i.phase is Phase.FAILED and isinstance(i.exception, StepCancelledError))
-    )
+    return tuple(i.path for i in state.root.instances if i.reason is SkipReason.TIMEOUT or was_cut(i))
 
 
 def first_failure(state: State) -> Instance | None:
-    """The first instance that failed of itself and made the execution fail, innermost first."""
-    for instance in state.failures:
-        if _matters(state, instance):
-            return instance
-    return None
+    """What made the execution fail: the first step that failed, or the part of it that made it fail, innermost."""
+    failure = _first_step(state.root)
+    while failure is not None and failure.error is not None and failure.error.type_name == PartFailedError.__name__:
+        part = _first_step(failure.child) if failure.child is not None else _first_element(failure)
+        if part is None:
+            break
+        failure = part
+    return failure
 
 
-def _matters(state: State, failure: Instance) -> bool:
-    """Whether a failure reached the root: it is not one that a map collected, or that a retry made good."""
-    instance = failure
-    while True:
-        if instance.phase is not Phase.FAILED and instance.unrouted is None:
-            return False
-        if instance.index is not None:
-            instance = state.owner_of(instance)
-        elif instance.scope.owner is not None:
-            instance = instance.scope.owner
-        else:
-            return True
+def was_cut(instance: Instance) -> bool:
+    """Whether it failed because it was asked to end, or may have."""
+    if instance.phase is not Phase.FAILED or instance.error is None:
+        return False
+    return instance.unknown or instance.error.type_name == StepCancelledError.__name__
+
+
+def _first_step(scope: Scope) -> Instance | None:
+    """The first failure of a scope; what was cut short only if there is no other."""
+    return next((i for i in scope.failures if not was_cut(i)), next(iter(scope.failures), None))
+
+
+def _first_element(owner: Instance) -> Instance | None:
+    """The failed element with the lowest index; what was cut short only if there is no other."""
+    failed = () if owner.parts is None else owner.parts.failed.values()
+    return min(failed, key=lambda e: (was_cut(e), e.index), default=None)
 
 
 def _completed(owner: Instance) -> Completed:
@@ -100,7 +101,7 @@ def _completed(owner: Instance) -> Completed:
 def _part_failed(owner: Instance, part: Instance) -> Failed:
     info = part.unrouted or part.error
     error = PartFailedError(owner.path, part.path, str(info))
-    error.__cause__ = part.exception
+    error.__cause__ = living(part.exception, info)
     return _failed(owner, error, "" if info is None else info.traceback)
 
 

@@ -64,7 +64,7 @@ class Instance:
         #: Raised whenever it is set back or cut short, so that a message from before is known by it.
         self.epoch = epoch
         #: The epoch in which it last forgot its ``once`` results; part of its idempotency key.
-        self.born = scope.born
+        self.born: int = scope.born
         self.phase = Phase.PENDING
         #: Attempts begun, those that a crash or an interrupt cut short not counted.
         self.attempt = 0
@@ -111,8 +111,8 @@ class Instance:
         return self.node.child is not None and not self.is_map
 
     @property
-    def is_routed_by_asking(self) -> bool:
-        """Whether somebody is asked for its route if it does not choose itself. A map is, its elements are not."""
+    def is_branch_point(self) -> bool:
+        """Whether it has a route. A map has, its elements have not."""
         return bool(self.node.branches) and self.index is None
 
     @property

@@ -1,7 +1,7 @@
 """What is true of a walk between any two calls. Every test of the walk ends with ``check``."""
 
 from ares.errors import WalkError
-from ares.walk.state import ACTIVE, BROKEN, DONE, Instance, Scope
+from ares.walk.instance import ACTIVE, BROKEN, DONE, Instance, Scope
 from ares.walk.table import FINAL, Phase
 from ares.walk.walk import Walk
 from ares.workflow.policies import Trigger
@@ -10,18 +10,24 @@ from ares.workflow.policies import Trigger
 def check(walk: Walk, *, in_flight: int = 0, timers: int = 0) -> None:
     """Raise ``WalkError`` naming what is not as it must be.
 
-    ``in_flight`` is the number of pieces of work handed out and not answered and settled, ``timers`` that of the
-    retries and deadlines pending: without either, a walk that has not ended must have work queued.
+    Args:
+        walk: after ``begin``.
+        in_flight: the number of pieces of work handed out and not answered, and of facts applied and not settled.
+        timers: the number of retries that wait. Without either, a walk that has not ended must have work queued.
     """
     state = walk.state
-    for scope in state.scopes.values():
-        _check_scope(scope)
+    for scope in state.root.all():
+        _must(state.scopes.get(scope.prefix) is scope, repr(scope), "cannot be found by its prefix")
         for instance in scope.instances:
-            _check_instance(scope, instance)
-    running = sum(i.phase is Phase.RUNNING for i in state.instances())
-    _must(running == state.running, "state", f"counts {state.running} running, {running} are")
+            _check_instance(instance)
+            if not state.changed:
+                _check_reasons(scope, instance)
+            _must(instance.unknown == (instance.path in state.unsure), repr(instance), "is not known to be unknown")
+    _must(len(state.scopes) == len(state.root.all()), "state", "has scopes that lie in nothing")
+    for scope in state.root.live():
+        _check_scope(scope)
     if state.ended is not None:
-        left = [i.path for i in state.instances() if i.phase not in FINAL]
+        left = [i.path for scope in state.root.live() for i in scope.instances if i.phase not in FINAL]
         _must(not left, "execution", f"ended, but {left[:3]} have not")
     elif not in_flight and not timers:
         _must(not walk.is_idle(), "execution", "can do nothing any more, but has not ended")
@@ -33,38 +39,60 @@ def _must(holds: bool, where: str, rule: str) -> None:
 
 
 def _check_scope(scope: Scope) -> None:
-    where = f"scope {scope.prefix!r}"
+    where = repr(scope)
     unsettled = sum(not i.settled for i in scope.instances)
     _must(scope.remaining == unsettled, where, f"counts {scope.remaining} unsettled, {unsettled} are")
     for node in scope.graph.nodes:
         waiting = sum(not scope.instances[d].settled for d in node.deps)
-        _must(scope.waiting[node.index] == waiting, f"{where} {node.id}", f"waits for {scope.waiting}, not {waiting}")
+        counted = scope.waiting[node.index]
+        _must(counted == waiting, f"{where} {node.id}", f"waits for {counted} dependencies, {waiting} are unsettled")
+    broken = {i for i in scope.instances if i.is_broken}
+    _must(set(scope.failures) == broken, where, "does not know its failures")
+    if scope.graph.workflow.fail_fast:
+        _must(not broken or scope.stop is not None, where, "goes on after a failure")
 
 
-def _check_instance(scope: Scope, instance: Instance) -> None:
+def _check_instance(instance: Instance) -> None:
     phase, node = instance.phase, instance.node
     where = repr(instance)
     _must(phase in FINAL or not instance.settled, where, "is settled before its end")
-    deps = [scope.instances[d] for d in node.deps]
-    if phase not in (Phase.PENDING, Phase.SKIPPED):
-        _must(all(d.phase in FINAL for d in deps), where, "began before its dependencies ended")
-        if node.spec.trigger is not Trigger.ALWAYS:
-            _must(not any(d.blocks for d in deps), where, "began although a dependency blocks")
-            _must(not deps or any(d.phase is Phase.COMPLETED for d in deps), where, "began with no dependency completed")
-        if node.spec.trigger is Trigger.ALL_SUCCEEDED:
-            _must(all(d.phase is Phase.COMPLETED for d in deps), where, "began with a dependency not completed")
-        if node.branch_of is not None:
-            targets = scope.instances[node.branch_of].targets
-            _must(targets is not None and node.id in targets, where, "began without being routed to")
-    _must((phase is Phase.FAILED) <= (instance.error is not None), where, "failed without an error")
+    _must(phase is not Phase.FAILED or instance.error is not None, where, "failed without an error")
     _must((phase is Phase.SKIPPED) == (instance.reason is not None), where, "reason and phase disagree")
-    if phase is Phase.COMPLETED and node.branches:
-        permitted = {scope.graph.nodes[b].id for b in node.branches}
-        _must(instance.targets is not None and instance.targets <= permitted, where, "has no route, or a stranger's")
+    if phase is Phase.COMPLETED and instance.is_branch_point:
+        _must(instance.targets is not None, where, "completed without a route")
     if instance.parts is not None:
         _check_parts(instance)
-    if phase is Phase.OPEN and instance.child is not None:
-        _must(instance.child.owner is instance, where, "is not the owner of its scope")
+    if phase is Phase.OPEN:
+        _must(instance.parts is not None if instance.is_map else instance.child is not None, where, "has no parts")
+        _must(instance.child is None or instance.child.owner is instance, where, "is not the owner of its scope")
+    retry = node.spec.retry
+    limit = 1 if retry is None or instance.is_map else retry.max_attempts
+    _must(instance.attempt <= limit, where, f"may be attempted {limit} times")
+
+
+def _check_reasons(scope: Scope, instance: Instance) -> None:
+    """That it is where it is for reasons that still hold."""
+    phase, node = instance.phase, instance.node
+    where = repr(instance)
+    if phase in (Phase.PENDING, Phase.SKIPPED):
+        return
+    deps = [scope.instances[d] for d in node.deps]
+    # A branch point whose route is asked again is done for all but its branches.
+    over = [d.phase in FINAL or (phase in FINAL and d.phase is Phase.ROUTING) for d in deps]
+    _must(all(over), where, "began before its dependencies ended")
+    completed = [d.phase in (Phase.COMPLETED, Phase.ROUTING) for d in deps]
+    if not instance.is_always:
+        _must(not any(d.blocks for d in deps), where, "began although a dependency blocks")
+        _must(not deps or any(completed), where, "began with no dependency completed")
+    if node.spec.trigger is Trigger.ALL_SUCCEEDED:
+        _must(all(completed), where, "began with a dependency not completed")
+    if node.map_source is not None and phase is not Phase.FAILED:
+        _must(scope.instances[node.map_source].phase is Phase.COMPLETED, where, "maps over nothing")
+    if node.branch_of is not None:
+        targets = scope.instances[node.branch_of].targets
+        _must(targets is not None and node.id in targets, where, "began without being routed to")
+    if instance.targets is not None:
+        _must(instance.targets <= set(scope.graph.ids(node.branches)), where, "has a stranger's route")
 
 
 def _check_parts(owner: Instance) -> None:
@@ -73,9 +101,17 @@ def _check_parts(owner: Instance) -> None:
     where = repr(owner)
     ended = parts.states.count(DONE) + parts.states.count(BROKEN)
     _must(parts.ended == ended, where, f"counts {parts.ended} ended elements, {ended} are")
-    _must(parts.states.count(ACTIVE) == len(parts.active), where, "active elements and states disagree")
-    _must(set(parts.failed) == {i for i, s in enumerate(parts.states) if s == BROKEN}, where, "failed and states disagree")
+    active = {i for i, state in enumerate(parts.states) if state == ACTIVE}
+    _must(set(parts.active) == active, where, "active elements and states disagree")
+    failed = {i for i, state in enumerate(parts.states) if state == BROKEN}
+    _must(set(parts.failed) == failed, where, "failed elements and states disagree")
+    for element in (*parts.active.values(), *parts.failed.values()):
+        _check_instance(element)
+    for i, element in parts.active.items():
+        _must(element.phase not in FINAL, repr(element), "ended and is active")
+        holds = element.phase in (Phase.RUNNING, Phase.OPEN, Phase.RECONCILING)
+        _must(not holds or i in parts.holding or owner.phase is not Phase.OPEN, repr(element), "runs without a place")
     limit = owner.node.spec.max_concurrency
-    _must(limit is None or parts.running <= limit, where, f"{parts.running} elements run, {limit} may")
+    _must(limit is None or len(parts.holding) <= limit, where, f"{len(parts.holding)} elements run, {limit} may")
     if owner.phase is Phase.COMPLETED:
         _must(parts.ended == parts.length, where, "completed with elements left")

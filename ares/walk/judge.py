@@ -5,7 +5,8 @@ import attrs
 from ares.errors import OutcomeUnknownError
 from ares.records import ErrorInfo
 from ares.walk.facts import After, Failed
-from ares.walk.state import Instance
+from ares.walk.instance import Instance
+from ares.walk.stopping import is_cut, may_retry
 from ares.walk.table import Phase
 from ares.workflow.policies import Delivery
 
@@ -13,7 +14,8 @@ from ares.workflow.policies import Delivery
 def describe(error: BaseException, traceback: str = "") -> ErrorInfo:
     """What is kept of an exception. Never raises, whatever the exception's own ``__str__`` does."""
     kind = type(error)
-    name = kind.__qualname__ if kind.__module__ in ("builtins", "ares.errors") else f"{kind.__module__}.{kind.__qualname__}"
+    is_known = kind.__module__ in ("builtins", "ares.errors")
+    name = kind.__qualname__ if is_known else f"{kind.__module__}.{kind.__qualname__}"
     try:
         message = str(error)
     except Exception as inner:
@@ -25,9 +27,14 @@ def describe(error: BaseException, traceback: str = "") -> ErrorInfo:
 class Failure:
     """How an attempt failed, as the thread that ran it reports it.
 
-    ``retryable`` is what the step's ``retry_on`` says of the exception; ``retry_after`` are the seconds a
-    ``RetryAfter`` asked for; ``draw`` is a number in [0, 1) for the jitter; ``not_done`` says that the effect of an
-    at_most_once body is known not to have happened. ``duration`` in seconds.
+    Attributes:
+        error: what is kept of the exception.
+        exception: the exception itself.
+        retryable: what the step's ``retry_on`` says of it.
+        retry_after: the seconds that a ``RetryAfter`` asked for.
+        draw: a number in [0, 1) for the jitter.
+        not_done: whether the effect of an at_most_once body is known not to have happened.
+        duration: seconds.
     """
 
     error: ErrorInfo
@@ -39,9 +46,15 @@ class Failure:
     duration: float = 0.0
 
 
-def judge(instance: Instance, failure: Failure, *, stopping: bool) -> Failed:
-    """The fact that follows from a failure. ``stopping``: the execution is cancelled or out of time."""
-    spec = instance.node.spec
+def judge(instance: Instance, failure: Failure, *, stopping: bool = False) -> Failed:
+    """The fact that follows from a failure.
+
+    Args:
+        instance: what failed: in an attempt, in its condition, or, a sub-workflow, in one of its steps.
+        failure: how.
+        stopping: nothing is tried again, for a reason that the walk does not know. A cancel, a deadline and
+            ``fail_fast`` it knows.
+    """
     fact = Failed(
         instance.path,
         instance.scope.round,
@@ -52,30 +65,37 @@ def judge(instance: Instance, failure: Failure, *, stopping: bool) -> Failed:
         retryable=failure.retryable,
         exception=failure.exception,
     )
-    if spec.delivery is Delivery.AT_MOST_ONCE and not failure.not_done and _may_have_happened(instance):
-        fact.unknown = True
-        if instance.phase is Phase.RUNNING and instance.node.reconcile is not None and not stopping:
-            fact.after = After.RECONCILE
-            return fact
-        unknown = OutcomeUnknownError(instance.path, str(failure.error))
-        unknown.__cause__ = failure.exception
-        fact.error = describe(unknown, failure.error.traceback)
-        fact.exception = unknown
+    if instance.phase is Phase.PENDING:
+        # Its condition failed, which is asked once. Nothing became known of an effect that was unknown before.
+        fact.unknown = instance.unknown
+        return fact
+    stopping = (stopping and not instance.is_always) or is_cut(instance)
+    if instance.node.spec.delivery is Delivery.AT_MOST_ONCE and not failure.not_done:
+        _judge_unknown(instance, failure, fact, stopping=stopping)
         return fact
     if failure.not_done and instance.unknown:
         # Known now not to have happened: what had cut it short decides whether it runs again.
         fact.retryable = instance.retryable
         if instance.error is not None:
             fact.error, fact.exception = instance.error, instance.exception or failure.exception
-    limit = spec.retry.max_attempts if spec.retry is not None else 1
-    if fact.retryable and not stopping and instance.attempt < limit:
+    retry = instance.node.spec.retry
+    limit = 1 if retry is None else retry.max_attempts
+    if fact.retryable and instance.attempt < limit and not stopping and may_retry(instance):
         fact.after = After.RETRY
         if failure.retry_after is not None:
             fact.delay = failure.retry_after
-        elif spec.retry is not None and instance.attempt > 0:
-            fact.delay = spec.retry.delay(instance.attempt, failure.draw)
+        elif retry is not None and instance.attempt > 0:
+            fact.delay = retry.delay(instance.attempt, failure.draw)
     return fact
 
 
-def _may_have_happened(instance: Instance) -> bool:
-    return instance.unknown or instance.phase is Phase.RUNNING
+def _judge_unknown(instance: Instance, failure: Failure, fact: Failed, *, stopping: bool) -> None:
+    """An at_most_once body may have taken effect: ask, once, or fail for not knowing."""
+    fact.unknown = True
+    if instance.phase is Phase.RUNNING and instance.node.reconcile is not None and not stopping:
+        fact.after = After.RECONCILE
+        return
+    unknown = OutcomeUnknownError(instance.path, str(failure.error))
+    unknown.__cause__ = failure.exception
+    fact.error = describe(unknown, failure.error.traceback)
+    fact.exception = unknown

@@ -7,8 +7,9 @@ An ALWAYS step runs whatever happened.
 from typing import NamedTuple
 
 from ares.walk.facts import SkipReason
-from ares.walk.state import Instance, Scope
+from ares.walk.instance import Instance, Scope
 from ares.walk.table import Phase
+from ares.workflow.graph import Graph
 from ares.workflow.policies import Trigger
 
 
@@ -22,11 +23,12 @@ class Skip(NamedTuple):
 def verdict(scope: Scope, instance: Instance) -> Skip | None:
     """Why the step is skipped, or None when it runs. All its dependencies are final."""
     node = instance.node
-    trigger = node.spec.trigger
-    if trigger is Trigger.ALWAYS or not node.deps:
+    if not node.deps:
         return None
+    if instance.is_always:
+        return None if node.map_source is None else _no_source(scope.instances[node.map_source])
     deps = [scope.instances[i] for i in node.deps]
-    return _blocked(deps) or _not_taken(scope, instance, deps) or _not_triggered(deps, trigger)
+    return _blocked(deps) or _not_taken(scope, instance, deps) or _not_triggered(scope, instance, deps)
 
 
 def _blocked(deps: list[Instance]) -> Skip | None:
@@ -40,30 +42,58 @@ def _blocked(deps: list[Instance]) -> Skip | None:
 
 
 def _not_taken(scope: Scope, instance: Instance, deps: list[Instance]) -> Skip | None:
-    node = instance.node
-    if node.branch_of is not None:
-        point = scope.instances[node.branch_of]
-        if point.unrouted is not None:
-            return Skip(SkipReason.NO_ROUTE, point.node.id)
-        if point.phase is Phase.SKIPPED:
-            # Nobody decided, so no branch was taken; which point that was stays the origin.
-            return Skip(SkipReason.NOT_TAKEN, point.origin if point.reason is SkipReason.NOT_TAKEN else point.node.id)
-        if point.targets is None or node.id not in point.targets:
-            return Skip(SkipReason.NOT_TAKEN, point.node.id)
-    completed = [dep.node.index for dep in deps if dep.phase is Phase.COMPLETED]
-    for dep in deps:
-        if dep.reason is SkipReason.NOT_TAKEN:
-            below = scope.graph.below(scope.graph.by_id[dep.origin]) if completed else frozenset[int]()
-            if not any(i in below for i in completed):
-                return Skip(SkipReason.NOT_TAKEN, dep.origin)
+    if instance.node.branch_of is not None:
+        skip = _not_chosen(scope.instances[instance.node.branch_of], instance)
+        if skip is not None:
+            return skip
+    points = dict.fromkeys(dep.origin for dep in deps if dep.reason is SkipReason.NOT_TAKEN)
+    if points:
+        completed = [dep.node.index for dep in deps if dep.phase is Phase.COMPLETED]
+        for point in points:
+            if not _any_below(scope.graph, completed, point):
+                return Skip(SkipReason.NOT_TAKEN, point)
     return None
 
 
-def _not_triggered(deps: list[Instance], trigger: Trigger) -> Skip | None:
-    if trigger is Trigger.ALL_SUCCEEDED:
-        for dep in deps:
-            if dep.phase is not Phase.COMPLETED:
-                return Skip(SkipReason.UPSTREAM_SKIPPED, dep.node.id)
-    if all(dep.phase is not Phase.COMPLETED for dep in deps):
-        return Skip(SkipReason.UPSTREAM_SKIPPED, deps[0].node.id)
-    return None
+def _not_chosen(point: Instance, branch: Instance) -> Skip | None:
+    """Why a branch does not run, as far as its branch point is concerned."""
+    if point.unrouted is not None:
+        return Skip(SkipReason.NO_ROUTE, point.node.id)
+    if point.targets is not None and branch.node.id in point.targets:
+        return None
+    # A branch point that was skipped chose nothing; if that was for a branch further out, that one is the reason.
+    return Skip(SkipReason.NOT_TAKEN, point.origin if point.reason is SkipReason.NOT_TAKEN else point.node.id)
+
+
+def _any_below(graph: Graph, steps: list[int], point: str) -> bool:
+    """Whether one of some steps depends on a branch point, directly or not. Looks only at what lies between."""
+    above = graph.by_id.get(point)
+    if above is None:
+        return False
+    rank, nodes = graph.rank, graph.nodes
+    floor = rank[above]
+    seen = set(steps)
+    left = [i for i in steps if rank[i] > floor]
+    while left:
+        for dep in nodes[left.pop()].deps:
+            if dep == above:
+                return True
+            if rank[dep] > floor and dep not in seen:
+                seen.add(dep)
+                left.append(dep)
+    return False
+
+
+def _not_triggered(scope: Scope, instance: Instance, deps: list[Instance]) -> Skip | None:
+    undone = [dep for dep in deps if dep.phase is not Phase.COMPLETED]
+    if len(undone) == len(deps) or (undone and instance.node.spec.trigger is Trigger.ALL_SUCCEEDED):
+        return Skip(SkipReason.UPSTREAM_SKIPPED, undone[0].node.id)
+    source = instance.node.map_source
+    return None if source is None else _no_source(scope.instances[source])
+
+
+def _no_source(source: Instance) -> Skip | None:
+    """Why a map step does not run, as far as its source is concerned: without a list there are no elements."""
+    if source.phase is Phase.COMPLETED:
+        return None
+    return _blocked([source]) or Skip(SkipReason.UPSTREAM_SKIPPED, source.node.id)

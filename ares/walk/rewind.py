@@ -1,4 +1,4 @@
-"""How instances are set back: what a ``SetBack`` undoes, and what outlives it. Which ones are is ``setback``'s business.
+"""How instances are set back: what a ``SetBack`` undoes, and what outlives it. Which ones are: see ``setback``.
 
 A step goes back to PENDING in a new epoch. What it had finished inside (elements, child steps) stays, unless ``redo``
 says that its inputs may be others now; the elements that failed go back with it. Its writes are withdrawn.

@@ -1,47 +1,99 @@
-"""Which branches a decision takes, and whether it may. Pure; who decided is not asked here."""
+"""Which branches a decision takes, or why it cannot be followed. Pure: whom to ask is the shell's business.
 
+A body chooses with a ``Goto`` (``check_route``); else its router is asked, and what it answers becomes the one fact
+that settles the branch point (``decide_route``). Both refuse the same: a name that is no branch, and two branches that
+may write one variable in no order.
+"""
+
+from collections.abc import Iterable
 from typing import Any
 
 from ares.errors import RouteError
 from ares.walk.facts import Routed, Unrouted
+from ares.walk.instance import Instance
 from ares.walk.judge import describe
-from ares.walk.state import Instance
 from ares.workflow.policies import OnNoRoute
+from ares.workflow.spec import StepSpec
+
+
+def check_route(instance: Instance, targets: Iterable[str]) -> RouteError | None:
+    """Why a body may not choose these branches; None if it may.
+
+    Args:
+        instance: the step that returned a ``Goto``.
+        targets: the ids in it (``Workflow.target_ids``).
+    """
+    if instance.index is not None:
+        return RouteError(instance.path, "an element of a map chose branches; the map step's router does that")
+    if not instance.node.branches:
+        return RouteError(instance.path, "it returned a Goto, but has no branches")
+    return _checked(instance, targets, "its body chose")
+
+
+def decide_route(instance: Instance, answer: Any, source: str = "router") -> Routed | Unrouted:
+    """The fact that follows from what a router answered.
+
+    Args:
+        instance: the branch point.
+        answer: a branch, or a list or tuple of them, by id or function; an empty one takes none, None abstains.
+        source: who answered.
+    """
+    if answer is None:
+        return _nobody_decided(instance)
+    answers = list(answer) if isinstance(answer, list | tuple) else [answer]
+    strange = [a for a in answers if not isinstance(a, str | StepSpec) and not callable(a)]
+    if strange:
+        problem = f"{_named(source)} answered {answer!r}, which is neither a branch nor a list of branches"
+        return unrouted(instance, RouteError(instance.path, problem, _permitted(instance)))
+    targets = instance.scope.graph.workflow.target_ids(answers)
+    error = _checked(instance, targets, f"{_named(source)} chose")
+    if error is not None:
+        return unrouted(instance, error)
+    return _routed(instance, targets, source)
+
+
+def unrouted(instance: Instance, error: RouteError, traceback: str = "") -> Unrouted:
+    """The fact that a branch point got no route, for this reason."""
+    return Unrouted(instance.path, instance.scope.round, instance.epoch, describe(error, traceback), exception=error)
+
+
+def _checked(instance: Instance, targets: Iterable[str], chose: str) -> RouteError | None:
+    graph, node = instance.scope.graph, instance.node
+    found: dict[int, None] = {}
+    for name in targets:
+        index = graph.by_id.get(name)
+        if index is None or index not in node.branches:
+            return RouteError(instance.path, f"{chose} {name!r}, which is no branch of it", _permitted(instance))
+        found[index] = None
+    conflict = graph.route_conflict(node.index, found)
+    if conflict is None:
+        return None
+    one, other = conflict.branches
+    problem = f"{chose} {one!r} and {other!r}, which may both write variable {conflict.variable!r}; it has no reducer"
+    return RouteError(instance.path, problem, _permitted(instance))
+
+
+def _nobody_decided(instance: Instance) -> Routed | Unrouted:
+    on_no_route = instance.node.spec.on_no_route
+    abstained = ("router",) if instance.node.router is not None else ()
+    if on_no_route is OnNoRoute.FAIL:
+        problem = "its router abstained" if abstained else "it chose no branch and has no router"
+        return unrouted(instance, RouteError(instance.path, f"no route: {problem}", _permitted(instance)))
+    targets = _permitted(instance) if on_no_route is OnNoRoute.ALL else ()
+    return _routed(instance, targets, "fallback", f"on_no_route={on_no_route.value}", abstained)
+
+
+def _routed(
+    instance: Instance, targets: Iterable[str], source: str, reason: str = "", abstained: tuple[str, ...] = ()
+) -> Routed:
+    graph = instance.scope.graph
+    taken = tuple(dict.fromkeys(graph.nodes[graph.by_id[name]].id for name in targets))
+    return Routed(instance.path, instance.scope.round, instance.epoch, taken, source, reason, abstained=abstained)
 
 
 def _permitted(instance: Instance) -> tuple[str, ...]:
-    return tuple(instance.scope.graph.nodes[b].id for b in instance.node.branches)
+    return instance.scope.graph.ids(instance.node.branches)
 
 
-def check_route(instance: Instance, targets: tuple[str, ...]) -> RouteError | None:
-    """What is wrong with taking these branches, or None."""
-    permitted = _permitted(instance)
-    for target in targets:
-        if target not in permitted:
-            return RouteError(instance.path, f"{target!r} is no branch of it", permitted)
-    graph = instance.scope.graph
-    conflict = graph.route_conflict(instance.node.index, [graph.by_id[t] for t in targets])
-    if conflict is not None:
-        return RouteError(instance.path, f"a route that takes {', '.join(targets)}: {conflict}", permitted)
-    return None
-
-
-def decide_route(instance: Instance, answer: Any, *, source: str) -> Routed | Unrouted:
-    """The fact that follows from a router's answer; None: it abstained, and ``on_no_route`` says what happens."""
-    permitted = _permitted(instance)
-    if answer is None:
-        mode = instance.node.spec.on_no_route
-        if mode is OnNoRoute.FAIL:
-            return _unrouted(instance, RouteError(instance.path, "nobody decided its route", permitted))
-        targets, source = (permitted if mode is OnNoRoute.ALL else ()), "on_no_route"
-    else:
-        names = (answer,) if isinstance(answer, str) or callable(answer) else tuple(answer)
-        targets = instance.scope.graph.workflow.target_ids(names)
-    problem = check_route(instance, targets)
-    if problem is not None:
-        return _unrouted(instance, problem)
-    return Routed(instance.path, instance.scope.round, instance.epoch, targets, source)
-
-
-def _unrouted(instance: Instance, error: RouteError) -> Unrouted:
-    return Unrouted(instance.path, instance.scope.round, instance.epoch, describe(error), exception=error)
+def _named(source: str) -> str:
+    return "its body" if source == "step" else "its router" if source == "router" else source

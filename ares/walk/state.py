@@ -4,8 +4,7 @@
 the transition table and keeps what the fact says. So replaying a journal is applying its facts, in order, and asks
 nobody. What happens *next* is decided in ``ares.walk.walk``.
 
-A fact is admitted before it takes effect: by the table, by its epoch and attempt (a late message dies by one
-comparison), and, if it begins something, by what is stopped. One that is refused changes nothing.
+A fact is admitted before it takes effect (``ares.walk.admission``). One that is refused changes nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Any
 from ares.errors import IllegalTransition
 from ares.walk import facts as f
 from ares.walk import rewind, stopping
+from ares.walk.admission import admit
 from ares.walk.instance import ACTIVE, BROKEN, DONE, NEW, Instance, Parts, Scope, living, source_item
 from ares.walk.table import TRANSITIONS, Phase, Stimulus
 from ares.workflow.graph import Graph
@@ -81,7 +81,7 @@ class State:
             at: Any = fact
             if instance is None:
                 instance = self._located(at)
-            target = self._admitted(at, instance)
+            target = admit(at, instance)
         except IllegalTransition:
             if self.lenient:
                 return None
@@ -95,7 +95,7 @@ class State:
     def accepts(self, fact: f.InstanceFact, instance: Instance | None = None) -> bool:
         """Whether ``apply`` would take a fact: not one that comes too late, or begins what may not begin any more."""
         try:
-            self._admitted(fact, instance or self._located(fact))
+            admit(fact, instance or self._located(fact))
         except IllegalTransition:
             return False
         return True
@@ -157,42 +157,6 @@ class State:
             if owner is not None and owner.parts is not None and int(index) < owner.parts.length:
                 return self.new_element(owner, int(index))
         raise IllegalTransition(fact.path, "unknown", type(fact).__name__)
-
-    # --- admitting facts --------------------------------------------------------------------------
-
-    def _admitted(self, fact: f.InstanceFact, instance: Instance) -> Phase:
-        """The phase that a fact leads to. Raises ``IllegalTransition`` for one that cannot happen now."""
-        stimulus = _stimulus(fact, instance)
-        target = TRANSITIONS.get((instance.phase, stimulus))
-        if target is None:
-            raise IllegalTransition(fact.path, instance.phase, stimulus)
-        if instance.epoch != fact.epoch:
-            problem = f"{instance.phase} in epoch {instance.epoch}"
-            raise IllegalTransition(fact.path, problem, f"{stimulus} (epoch {fact.epoch})")
-        begins = stimulus is Stimulus.STARTED or stimulus is Stimulus.OPENED
-        attempt = getattr(fact, "attempt", None)
-        if attempt is not None and attempt != instance.attempt + begins:
-            problem = f"{instance.phase} in attempt {instance.attempt}"
-            raise IllegalTransition(fact.path, problem, f"{stimulus} (attempt {attempt})")
-        if instance.index is not None and instance.phase is Phase.PENDING:
-            self._admit_element(instance, stimulus)
-        if begins:
-            if not _has_form(fact, instance):
-                raise IllegalTransition(fact.path, "of another kind", stimulus)
-            if not stopping.may_begin(instance):
-                raise IllegalTransition(fact.path, "not to begin any more", stimulus)
-        return target
-
-    @staticmethod
-    def _admit_element(element: Instance, stimulus: Stimulus) -> None:
-        """An element that begins is the one that its map knows, or one that it has not begun yet."""
-        owner, i = element.map_step, element.index
-        parts = owner.parts
-        assert i is not None
-        known = None if parts is None else parts.active.get(i)
-        is_new = parts is not None and parts.states[i] == NEW and element.epoch == owner.epoch
-        if owner.phase is not Phase.OPEN or not (known is element or (known is None and is_new)):
-            raise IllegalTransition(element.path, f"an element of a step that is {owner.phase}", stimulus)
 
     # --- facts of an instance --------------------------------------------------------------------
 
@@ -265,7 +229,7 @@ class State:
         if scope.graph.workflow.fail_fast:
             stopping.spread(scope, f.SkipReason.FAIL_FAST)
 
-    def _completed(self, fact: f.Completed, instance: Instance) -> None:
+    def _completed(self, _: f.Completed, instance: Instance) -> None:
         instance.error = instance.exception = None
         if instance.is_map:
             assert instance.parts is not None
@@ -372,39 +336,6 @@ class State:
             instance.crashes += crashed
             instance.retryable = True
             self._know(instance, unknown=unknown)
-
-
-_STIMULI: dict[type, Stimulus] = {
-    f.Checked: Stimulus.CHECKED,
-    f.Started: Stimulus.STARTED,
-    f.Opened: Stimulus.OPENED,
-    f.Skipped: Stimulus.SKIPPED,
-    f.Routed: Stimulus.ROUTED,
-    f.Unrouted: Stimulus.ROUTED,
-}
-_AFTER = {
-    f.After.FINAL: Stimulus.FAILED,
-    f.After.RETRY: Stimulus.RETRY,
-    f.After.RECONCILE: Stimulus.RECONCILE,
-}
-
-
-def _stimulus(fact: f.InstanceFact, instance: Instance) -> Stimulus:
-    """What a fact is to the table."""
-    stimulus = _STIMULI.get(type(fact))
-    if stimulus is not None:
-        return stimulus
-    if isinstance(fact, f.Failed):
-        return _AFTER[fact.after]
-    asks = instance.is_routed_by_asking and getattr(fact, "targets", None) is None
-    return Stimulus.DONE_UNROUTED if asks else Stimulus.DONE
-
-
-def _has_form(fact: f.InstanceFact, instance: Instance) -> bool:
-    """Whether what begins is what its step runs by: a body, a map's elements, or a sub-workflow."""
-    if isinstance(fact, f.Opened):
-        return instance.is_map if fact.length is not None else instance.has_child
-    return not instance.is_map and not instance.has_child
 
 
 def _gathered(owner: Instance) -> list[Any]:

@@ -32,74 +32,20 @@ root's end is the execution's, a child's is its sub-workflow step's. "Nothing ru
 unfinished" can therefore be seen exactly, and is a defect (``ares.walk.invariants``), never a guess by the clock.
 """
 
-import heapq
-from collections import deque
-from enum import StrEnum
-
-import attrs
-
-from ares.errors import AresError, MapSourceError, OutcomeUnknownError, StepCrashedError
+from ares.errors import RouteError
+from ares.walk import beginning, elements
 from ares.walk import facts as f
-from ares.walk.conclude import child_verdict, execution_end, map_verdict
-from ares.walk.judge import describe
+from ares.walk.agenda import Agenda, Command, CutShort, RetryIn, StartTimer, Work, WorkKind
+from ares.walk.conclude import child_verdict, execution_end
+from ares.walk.instance import CUTTING, Instance, Scope
 from ares.walk.readiness import verdict
-from ares.walk.setback import failed_inside
-from ares.walk.state import NEW, Instance, Scope, State
+from ares.walk.route import unrouted
+from ares.walk.state import State
+from ares.walk.stopping import is_cut, may_begin, may_retry, stop_of
 from ares.walk.table import FINAL, Phase
 from ares.workflow.graph import Graph
-from ares.workflow.policies import Trigger
 
-
-class WorkKind(StrEnum):
-    """What is to be done for an instance."""
-
-    CONDITION = "condition"
-    BODY = "body"
-    RECONCILE = "reconcile"
-    ROUTE = "route"
-    VERDICT = "verdict"
-    ELEMENT = "element"  # never handed out: an element of this map may begin
-
-
-@attrs.define(eq=False)
-class Work:
-    """One thing to do, for one instance in one epoch."""
-
-    kind: WorkKind
-    instance: Instance
-    epoch: int
-
-
-@attrs.define(eq=False)
-class RetryIn:
-    """Command: call ``walk.due(instance, epoch, attempt)`` in ``delay`` seconds."""
-
-    instance: Instance
-    epoch: int
-    attempt: int
-    delay: float
-
-
-@attrs.define(eq=False)
-class StartTimer:
-    """Command: a sub-workflow step has ``timeout`` seconds from now; then comes ``DeadlinePassed``."""
-
-    instance: Instance
-    epoch: int
-    timeout: float
-
-
-@attrs.define(eq=False)
-class CutShort:
-    """Command: ask the work under way for this instance to end, and end it after the grace."""
-
-    instance: Instance
-    epoch: int
-    reason: f.SkipReason
-
-
-Command = RetryIn | StartTimer | CutShort
-_Entry = tuple[tuple[int, ...], int, WorkKind, Instance, int]
+__all__ = ["Command", "CutShort", "RetryIn", "StartTimer", "Walk", "Work", "WorkKind"]
 
 
 class Walk:
@@ -107,28 +53,30 @@ class Walk:
 
     def __init__(self, graph: Graph, execution_id: str = "") -> None:
         self.state = State(graph, execution_id)
-        self._ready: list[_Entry] = []
-        self._serial = 0
-        self._todo: deque[Instance] = deque()
-        self._facts: list[tuple[f.Fact, Instance | None]] = []
-        self._commands: list[Command] = []
+        self._agenda = Agenda(self.state)
 
     # --- facts in ---------------------------------------------------------------------------------
 
     def apply(self, fact: f.Fact, instance: Instance | None = None) -> Instance | None:
-        """Change the state by one fact. Raises ``IllegalTransition``, changing nothing, for one that cannot be."""
+        """Change the state by one fact; ``instance`` spares looking it up. Returns the instance it was about.
+
+        Raises:
+            IllegalTransition: the fact cannot happen now; nothing has changed. ``state.accepts`` tells before.
+        """
         return self.state.apply(fact, instance)
 
     def settle(self, fact: f.Fact, instance: Instance | None = None) -> None:
         """Let the consequences of an applied fact happen."""
         match fact:
             case f.CancelRequested():
-                self._stop(list(self.state.scopes.values()), f.SkipReason.CANCELLED)
+                self._sweep(self.state.root)
             case f.DeadlinePassed():
-                inside = self.state.scopes.values() if instance is None else self._under(instance)
-                self._stop(list(inside), f.SkipReason.TIMEOUT)
+                owner = instance or self.state.find(fact.path)
+                self._sweep(self.state.root if owner is None or owner.child is None else owner.child)
+            case f.Started():
+                pass  # what follows from the attempt's end is settled with that
             case _ if instance is not None:
-                self._todo.append(instance)
+                self._agenda.follow(instance)
         self._run()
 
     def due(self, instance: Instance, epoch: int, attempt: int) -> None:
@@ -136,207 +84,81 @@ class Walk:
         if instance.phase is not Phase.RETRYING or instance.epoch != epoch or instance.attempt != attempt:
             return
         if instance.index is not None:
-            heapq.heappush(self.state.parts_of(instance).due, instance.index)
-            self._offer_elements(self.state.owner_of(instance))
-        elif instance.node.child is not None:
-            self._open_child(instance)
-        else:
-            self._push(WorkKind.BODY, instance)
+            elements.due(self._agenda, instance)
+        elif instance.has_child:
+            beginning.open_child(self._agenda, instance)
+        elif beginning.may_run(self._agenda, instance):
+            self._agenda.push(WorkKind.BODY, instance)
         self._run()
 
     def begin(self) -> None:
         """Look at the whole state and queue all that is due. Called once, after the last replayed fact."""
-        scopes = list(self.state.scopes.values())
-        for scope in scopes:
-            self._count(scope)
-        if self.state.cancelled is not None:
-            self._stop(scopes, f.SkipReason.CANCELLED)
-        for failure in list(self.state.failures):
-            self._fail_fast(failure)
-        self._queue(self.state.root)
+        for scope in self.state.scopes.values():
+            beginning.count(scope)
+        for scope in self.state.root.live():
+            if scope.stop is not None:
+                self._sweep(scope)
+        self._take_up(self.state.root)
         self._run()
-
-    def _queue(self, scope: Scope) -> None:
-        """Queue all that is due in a scope that opens, or that was open when its process ended."""
-        if not scope.remaining:
-            self._conclude(scope)
-            return
-        for instance in scope.instances:
-            if instance.phase not in FINAL and not scope.waiting[instance.node.index]:
-                self._todo.append(instance)
-
-    def _count(self, scope: Scope) -> None:
-        final = [i.phase in FINAL for i in scope.instances]
-        scope.remaining = final.count(False)
-        scope.waiting = [sum(not final[d] for d in node.deps) for node in scope.graph.nodes]
-        for instance, is_final in zip(scope.instances, final, strict=True):
-            instance.settled = is_final
 
     # --- work and consequences out -----------------------------------------------------------------
 
     def drain(self) -> tuple[list[tuple[f.Fact, Instance | None]], list[Command]]:
-        """The consequences since the last call: facts, applied already and to be journaled, and commands."""
-        out = self._facts, self._commands
-        self._facts, self._commands = [], []
-        return out
+        """The consequences since the last call: facts, applied already and to be journaled, and commands.
+
+        Any call but ``apply``, ``put_back`` and ``is_idle`` may have some.
+        """
+        return self._agenda.drain()
 
     def next_work(self) -> Work | None:
         """The next thing that may be done now, first in definition order; None when there is nothing."""
-        while self._ready:
-            _, _, kind, instance, epoch = heapq.heappop(self._ready)
-            if kind is WorkKind.ELEMENT:
-                work = self._next_element(instance)
-                if work is not None:
-                    return work
-            elif instance.epoch == epoch and self._may_start(kind, instance):
-                return Work(kind, instance, epoch)
+        while (work := self._agenda.pop()) is not None:
+            if work.instance.epoch != work.epoch:
+                continue
+            if work.kind is WorkKind.ELEMENT:
+                element = elements.take(self._agenda, work.instance)
+                self._run()
+                if element is not None:
+                    return element
+            elif _is_wanted(work):
+                return work
         return None
 
     def put_back(self, work: Work) -> None:
-        """Give back work that was handed out and not begun."""
-        instance = work.instance
-        if instance.index is not None and work.kind is WorkKind.BODY:
-            parts = self.state.parts_of(instance)
-            parts.running -= 1
-            heapq.heappush(parts.due, instance.index)
-            self._offer_elements(self.state.owner_of(instance))
+        """``work`` was taken from ``next_work`` and will not be begun now: queue it again."""
+        if work.instance.epoch != work.epoch:
+            return
+        if work.kind is WorkKind.BODY and work.instance.index is not None:
+            elements.put_back(self._agenda, work.instance)
         else:
-            self._push(work.kind, instance)
+            self._agenda.push(work.kind, work.instance)
 
     def is_idle(self) -> bool:
         """Whether no work is queued. Queued work may have become void meanwhile; ``next_work`` finds out."""
-        return not self._ready
-
-    def _may_start(self, kind: WorkKind, instance: Instance) -> bool:
-        if kind is WorkKind.ROUTE:
-            return instance.phase is Phase.ROUTING
-        if kind is WorkKind.VERDICT:
-            return instance.phase is Phase.OPEN
-        if instance.phase is Phase.PENDING:
-            return not _barred(instance)
-        return instance.phase in (Phase.RETRYING, Phase.RECONCILING)
-
-    def _push(self, kind: WorkKind, instance: Instance) -> None:
-        self._serial += 1
-        place = (*instance.scope.order, instance.node.index)
-        if instance.index is not None:
-            place = (*place, instance.index)
-        heapq.heappush(self._ready, (place, self._serial, kind, instance, instance.epoch))
-
-    # --- elements of a map ---------------------------------------------------------------------------
-
-    def _offer_elements(self, owner: Instance) -> None:
-        """Queue the map once, while an element of it may begin."""
-        parts = owner.parts
-        assert parts is not None
-        limit = owner.node.spec.max_concurrency
-        if parts.queued or (limit is not None and parts.running >= limit):
-            return
-        if parts.due:
-            first = parts.due[0]
-        else:
-            while parts.next < parts.length and parts.states[parts.next] != NEW:
-                parts.next += 1
-            if parts.stopping or parts.next >= parts.length:
-                return
-            first = parts.next
-        parts.queued = True
-        self._serial += 1
-        place = (*owner.scope.order, owner.node.index, first)
-        heapq.heappush(self._ready, (place, self._serial, WorkKind.ELEMENT, owner, owner.epoch))
-
-    def _next_element(self, owner: Instance) -> Work | None:
-        parts = owner.parts
-        if parts is None or owner.phase is not Phase.OPEN:
-            return None
-        parts.queued = False
-        element = None
-        if parts.due:
-            candidate = parts.active.get(heapq.heappop(parts.due))
-            if candidate is not None and candidate.phase in (Phase.PENDING, Phase.RETRYING):
-                element = candidate
-        elif not _barred(owner) and not parts.stopping and parts.next < parts.length and not parts.states[parts.next]:
-            element = self.state.new_element(owner, parts.next)
-            parts.join(element)
-        if element is None:
-            self._offer_elements(owner)
-            return None
-        parts.running += 1
-        self._offer_elements(owner)
-        if element.node.child is not None:
-            self._open_child(element)
-            self._run()
-            return None
-        return Work(WorkKind.BODY, element, element.epoch)
-
-    def _settle_element(self, element: Instance) -> None:
-        owner = self.state.owner_of(element)
-        parts = owner.parts
-        assert parts is not None
-        if element.phase in FINAL:
-            parts.running -= 1
-            parts.unsettled -= 1
-        elif element.phase is Phase.RETRYING:
-            parts.running -= 1
-            self._commands.append(RetryIn(element, element.epoch, element.attempt, element.delay))
-        elif element.phase is Phase.RECONCILING:
-            self._reconcile(element)
-            return
-        self._offer_elements(owner)
-        self._conclude_map(owner)
-
-    def _conclude_map(self, owner: Instance) -> None:
-        parts = owner.parts
-        assert parts is not None
-        over = parts.ended == parts.length or (parts.stopping and not parts.active)
-        if over and not parts.unsettled and owner.phase is Phase.OPEN:
-            self._emit(map_verdict(owner), owner)
-
-    def _resume_parts(self, owner: Instance) -> None:
-        """Queue what is due of a map that was open when its process ended, or that opens."""
-        parts = owner.parts
-        assert parts is not None
-        parts.due = []
-        parts.running = parts.unsettled = parts.next = 0
-        parts.queued = False
-        for i, element in sorted(parts.active.items()):
-            parts.running += 1  # given back as it is settled, unless it goes on at once
-            if element.phase is not Phase.PENDING:
-                self._todo.append(element)
-            elif not self._crashed_too_often(element):
-                parts.running -= 1
-                heapq.heappush(parts.due, i)
-        self._offer_elements(owner)
-        self._conclude_map(owner)
+        return self._agenda.is_empty()
 
     # --- consequences ----------------------------------------------------------------------------------
 
-    def _emit(self, fact: f.InstanceFact, instance: Instance) -> None:
-        """A fact that follows: applied, handed out for the journal, and its own consequences queued."""
-        self.state.apply(fact, instance)
-        self._facts.append((fact, instance))
-        self._todo.append(instance)
-
     def _run(self) -> None:
-        while self._todo:
-            self._consequences(self._todo.popleft())
+        while (instance := self._agenda.next_to_follow()) is not None:
+            self._consequences(instance)
 
     def _consequences(self, instance: Instance) -> None:
         phase = instance.phase
         if phase is Phase.OPEN:
             self._continue_open(instance)
         elif instance.index is not None:
-            self._settle_element(instance)
+            elements.settle(self._agenda, instance)
         elif phase in FINAL:
             self._settle_final(instance)
         elif phase is Phase.PENDING:
             self._consider(instance)
         elif phase is Phase.RETRYING:
-            self._commands.append(RetryIn(instance, instance.epoch, instance.attempt, instance.delay))
+            beginning.retry(self._agenda, instance)
         elif phase is Phase.RECONCILING:
-            self._reconcile(instance)
+            beginning.reconcile(self._agenda, instance)
         elif phase is Phase.ROUTING:
-            self._push(WorkKind.ROUTE, instance)
+            self._ask_route(instance)
 
     def _settle_final(self, instance: Instance) -> None:
         if instance.settled:
@@ -344,168 +166,115 @@ class Walk:
         instance.settled = True
         scope = instance.scope
         scope.remaining -= 1
-        self._fail_fast(instance)
+        if instance.is_broken and scope.stop is not scope.swept:
+            self._sweep(scope)
         for d in instance.node.dependents:
             scope.waiting[d] -= 1
             if not scope.waiting[d]:
-                self._todo.append(scope.instances[d])
+                self._agenda.follow(scope.instances[d])
         if not scope.remaining:
             self._conclude(scope)
 
     def _consider(self, instance: Instance) -> None:
-        scope = instance.scope
-        skip = verdict(scope, instance)
-        if skip is not None:
-            self._emit(self._skipped(instance, skip.reason, skip.origin), instance)
-        elif scope.stop is not None and instance.node.spec.trigger is not Trigger.ALWAYS:
-            self._emit(self._skipped(instance, scope.stop, ""), instance)
+        scope, stop = instance.scope, stop_of(instance)
+        if stop is not None:
+            self._agenda.skip(instance, stop)
+        elif (skip := verdict(scope, instance)) is not None:
+            self._agenda.skip(instance, skip.reason, skip.origin)
         elif instance.node.condition is not None and instance.condition is None:
             instance.snapshot = len(scope.writes)
-            self._push(WorkKind.CONDITION, instance)
+            self._agenda.push(WorkKind.CONDITION, instance)
         elif instance.condition is False:
-            self._emit(self._skipped(instance, f.SkipReason.CONDITION, ""), instance)
+            self._agenda.skip(instance, f.SkipReason.CONDITION)
         else:
-            self._start(instance)
+            beginning.start(self._agenda, instance)
 
-    def _start(self, instance: Instance) -> None:
-        instance.snapshot = len(instance.scope.writes)
-        node = instance.node
-        if self._crashed_too_often(instance):
+    def _ask_route(self, instance: Instance) -> None:
+        if is_cut(instance):
+            self._leave_unrouted(instance)
+        else:
+            instance.snapshot = len(instance.scope.writes)
+            self._agenda.push(WorkKind.ROUTE, instance)
+
+    def _leave_unrouted(self, instance: Instance) -> None:
+        """No branch of it can begin any more; a resume asks."""
+        permitted = instance.scope.graph.ids(instance.node.branches)
+        error = RouteError(instance.path, f"no route was asked for: {stop_of(instance)}", permitted)
+        self._agenda.emit(unrouted(instance, error), instance)
+
+    # --- scopes -----------------------------------------------------------------------------------------
+
+    def _take_up(self, scope: Scope) -> None:
+        """Queue all that is due in a scope that opens, or that was open when its process ended."""
+        if not scope.remaining:
+            self._conclude(scope)
             return
-        if node.map_source is not None:
-            source = instance.scope.instances[node.map_source]
-            if source.phase is not Phase.COMPLETED:
-                reason = f.SkipReason.UPSTREAM_FAILED if source.blocks else f.SkipReason.UPSTREAM_SKIPPED
-                self._emit(self._skipped(instance, reason, source.node.id), instance)
-            elif isinstance(source.output, list | tuple):
-                self._open(instance, len(source.output))
-            else:
-                kind = type(source.output).__qualname__
-                self._fail(instance, MapSourceError(instance.path, source.node.id, kind))
-        elif node.child is not None:
-            self._open_child(instance)
-        elif instance.unknown:
-            self._reconcile(instance)
-        else:
-            self._push(WorkKind.BODY, instance)
-
-    def _reconcile(self, instance: Instance) -> None:
-        """An at_most_once body was cut short: ask whether it took effect, or fail for not knowing."""
-        if instance.node.reconcile is not None:
-            self._push(WorkKind.RECONCILE, instance)
-        else:
-            self._fail(instance, OutcomeUnknownError(instance.path), unknown=True)
-
-    def _crashed_too_often(self, instance: Instance) -> bool:
-        limit = instance.node.spec.max_crashes
-        if limit is None or instance.crashes < limit:
-            return False
-        self._fail(instance, StepCrashedError(instance.path, instance.crashes), unknown=instance.unknown)
-        return True
-
-    def _fail(self, instance: Instance, error: AresError, *, unknown: bool = False) -> None:
-        info = describe(error)
-        self._emit(
-            f.Failed(
-                instance.path,
-                instance.scope.round,
-                instance.epoch,
-                instance.attempt,
-                info,
-                unknown=unknown,
-                exception=error,
-            ),
-            instance,
-        )
-
-    @staticmethod
-    def _skipped(instance: Instance, reason: f.SkipReason, origin: str) -> f.Skipped:
-        return f.Skipped(instance.path, instance.scope.round, instance.epoch, reason, origin)
-
-    # --- maps and sub-workflows ------------------------------------------------------------------------
-
-    def _open(self, instance: Instance, length: int | None, set_back: tuple[f.SetBack, ...] = ()) -> None:
-        round_, attempt = instance.scope.round, instance.attempt + 1
-        self._emit(f.Opened(instance.path, round_, instance.epoch, attempt, length, set_back), instance)
-
-    def _open_child(self, instance: Instance) -> None:
-        """Open a sub-workflow, or open it again for a retry: then only what failed or was blocked runs again."""
-        inside = self.state.scopes.get(instance.path + "/")
-        self._open(instance, None, () if inside is None else failed_inside(self.state, inside))
-        assert instance.child is not None
-        for scope in self._under(instance):
-            self._count(scope)
+        for instance in scope.instances:
+            if instance.phase not in FINAL and not scope.waiting[instance.node.index]:
+                if instance.phase is not Phase.OPEN:
+                    instance.snapshot = len(scope.writes)
+                self._agenda.follow(instance)
 
     def _continue_open(self, instance: Instance) -> None:
         if instance.child is None:
-            self._resume_parts(instance)
+            elements.take_up(self._agenda, instance)
             return
-        if instance.node.spec.timeout is not None:
-            self._commands.append(StartTimer(instance, instance.epoch, instance.node.spec.timeout))
-        self._queue(instance.child)
-
-    def _under(self, instance: Instance) -> list[Scope]:
-        assert instance.child is not None
-        return self.state.under(instance.child)
+        timeout = instance.node.spec.timeout
+        if timeout is not None and instance.child.remaining:
+            self._agenda.command(StartTimer(instance, instance.epoch, timeout))
+        self._take_up(instance.child)
 
     def _conclude(self, scope: Scope) -> None:
         owner = scope.owner
         if owner is None:
             if self.state.ended is None:
-                ended = execution_end(self.state)
-                self.state.apply(ended)
-                self._facts.append((ended, None))
+                self._agenda.end(execution_end(self.state))
             return
         fact = child_verdict(owner)
-        if isinstance(fact, f.Failed) and owner.node.spec.retry is not None and scope.stop is None:
+        retry = owner.node.spec.retry
+        if isinstance(fact, f.Failed) and retry is not None and owner.attempt < retry.max_attempts and may_retry(owner):
             owner.error, owner.exception = fact.error, fact.exception
-            self._push(WorkKind.VERDICT, owner)
+            self._agenda.push(WorkKind.VERDICT, owner)
         else:
-            self._emit(fact, owner)
+            self._agenda.emit(fact, owner)
 
-    # --- stopping ----------------------------------------------------------------------------------------
+    def _sweep(self, top: Scope) -> None:
+        """Let happen what follows from a stop, in a scope and all that is open inside."""
+        for scope in top.live():
+            if scope.stop is not None and scope.swept is not scope.stop:
+                scope.swept = scope.stop
+                for instance in scope.instances:
+                    if instance.phase not in FINAL and not instance.is_always:
+                        self._stop(instance, scope.stop)
 
-    def _fail_fast(self, instance: Instance) -> None:
-        scope = instance.scope
-        failed = instance.phase is Phase.FAILED or instance.unrouted is not None
-        if failed and instance.index is None and scope.graph.workflow.fail_fast:
-            self._stop(self._with_open_children(scope), f.SkipReason.FAIL_FAST)
-
-    def _with_open_children(self, scope: Scope) -> list[Scope]:
-        return [s for s in self.state.under(scope) if s is scope or (s.owner is not None and s.owner.phase is Phase.OPEN)]
-
-    def _stop(self, scopes: list[Scope], reason: f.SkipReason) -> None:
-        """Nothing begins in these scopes any more but ALWAYS steps; unless it is fail_fast, what runs is cut short."""
-        if reason is f.SkipReason.FAIL_FAST:
-            scopes = [s for s in scopes if s.stop is None]
-        for scope in scopes:
-            scope.stop = reason
-            scope.stop_new = True
-            for instance in scope.instances:
-                if instance.phase is Phase.PENDING:
-                    if instance.node.spec.trigger is not Trigger.ALWAYS:
-                        self._emit(self._skipped(instance, reason, ""), instance)
-                elif instance.phase is Phase.OPEN:
-                    if instance.parts is not None:
-                        self._stop_parts(instance, reason)
-                elif reason is not f.SkipReason.FAIL_FAST and instance.phase not in FINAL:
-                    self._commands.append(CutShort(instance, instance.epoch, reason))
-        self._run()
-
-    def _stop_parts(self, owner: Instance, reason: f.SkipReason) -> None:
-        parts = owner.parts
-        assert parts is not None
-        parts.stopping = True
-        for element in list(parts.active.values()):
-            if element.phase is Phase.PENDING:
-                # Begun once and cut short by the end of its process: it has not begun now.
-                del parts.active[element.index or 0]
-                parts.states[element.index or 0] = NEW
-            elif reason is not f.SkipReason.FAIL_FAST and element.phase is not Phase.OPEN:
-                self._commands.append(CutShort(element, element.epoch, reason))
-        self._conclude_map(owner)
+    def _stop(self, instance: Instance, reason: f.SkipReason) -> None:
+        """What has not begun is skipped, what waits ends, and, unless it is fail_fast, what runs is cut short."""
+        is_waiting = bool(instance.scope.waiting[instance.node.index])
+        if instance.phase is Phase.PENDING:
+            self._agenda.skip(instance, reason)
+        elif instance.phase is Phase.OPEN:
+            if instance.child is None:
+                elements.stop(self._agenda, instance, reason)
+            return
+        elif instance.phase is Phase.RETRYING and not may_retry(instance):
+            beginning.give_up(self._agenda, instance)
+        elif instance.phase is Phase.ROUTING and reason in CUTTING:
+            self._leave_unrouted(instance)
+        if reason in CUTTING and not is_waiting:
+            self._agenda.command(CutShort(instance, instance.epoch, reason))
 
 
-def _barred(instance: Instance) -> bool:
-    """Whether it may not begin: its scope starts nothing new, and it is no ALWAYS step."""
-    return instance.scope.stop_new and instance.node.spec.trigger is not Trigger.ALWAYS
+def _is_wanted(work: Work) -> bool:
+    """Whether queued work is still to be done."""
+    phase = work.instance.phase
+    match work.kind:
+        case WorkKind.CONDITION:
+            return phase is Phase.PENDING and work.instance.condition is None and may_begin(work.instance)
+        case WorkKind.BODY:
+            return phase in (Phase.PENDING, Phase.RETRYING) and may_begin(work.instance)
+        case WorkKind.RECONCILE:
+            return phase is Phase.RECONCILING
+        case WorkKind.ROUTE:
+            return phase is Phase.ROUTING
+        case _:
+            return phase is Phase.OPEN

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from ares.workflow.definition import Workflow
     from ares.workflow.spec import StepRef, StepSpec
 
-_NO_PARAMS: Mapping[str, str] = {}
+#: Two uses of a sub-workflow on each of thirty levels are a billion steps: an error, not a wait for memory to end.
+MAX_STEPS = 10_000_000
 
 
 def nesting(workflow: "Workflow") -> "list[Workflow]":
@@ -142,8 +143,8 @@ class _Drafting:
         branches = self._ids(spec, "branches", spec.branches)
         map_over = None if spec.map_over is None else self._id(spec, "map_over", spec.map_over)
         params, inputs = self._sources(spec, "params", spec.params), self._sources(spec, "inputs", spec.inputs)
-        now = (depends_on, branches, map_over, params, inputs)
-        if now == (spec.depends_on, spec.branches, spec.map_over, spec.params, spec.inputs):
+        refs = (*spec.depends_on, *spec.branches, *spec.params.values(), *spec.inputs.values(), spec.map_over or "")
+        if all(isinstance(ref, str) for ref in refs):
             return spec
         return attrs.evolve(
             spec, depends_on=depends_on, branches=branches, map_over=map_over, params=params, inputs=inputs
@@ -231,6 +232,10 @@ def _assemble(workflow: "Workflow", names: Names, drafts: list[_Draft], children
             if branch_of[branch] is None:
                 branch_of[branch] = draft.index
     order = _order(workflow, drafts, dependents)
+    nested = (children[id(d.spec.workflow)].size for d in drafts if d.spec.workflow is not None)
+    size = len(drafts) + sum(nested)
+    if size > MAX_STEPS:
+        raise DefinitionError(workflow.id, f"with its sub-workflows it has {size:,} steps, more than {MAX_STEPS:,}")
     nodes = tuple(
         Node(
             index=d.index,
@@ -258,6 +263,7 @@ def _assemble(workflow: "Workflow", names: Names, drafts: list[_Draft], children
         roots=tuple(n.index for n in nodes if not n.deps),
         sinks=tuple(n.index for n in nodes if not n.dependents),
         children=tuple(children[id(w)] for w in workflow.nested),
+        size=size,
     )
 
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ares.workflow.definition import Workflow
 
 
+#: How many answers of ``below`` a graph keeps: all of a chain of 100,000 would be five billion entries.
+_KEPT_SETS = 64
+
+
 @attrs.frozen(eq=False, repr=False)
 class Node:
     """One step in a graph. Other nodes are named by their positions in ``Graph.nodes``.
@@ -73,6 +77,7 @@ class Graph:
         roots: what depends on nothing, ascending.
         sinks: what nothing depends on, ascending; a sub-workflow's output is made of theirs.
         children: the graphs of its sub-workflows, each once.
+        size: how many steps there are in all, those of sub-workflows counted wherever they are used.
     """
 
     workflow: "Workflow"
@@ -82,6 +87,7 @@ class Graph:
     roots: tuple[int, ...]
     sinks: tuple[int, ...]
     children: "tuple[Graph, ...]"
+    size: int
     _below: dict[int, frozenset[int]] = attrs.field(factory=dict, init=False)
 
     def __repr__(self) -> str:
@@ -105,9 +111,14 @@ class Graph:
         return Writers(self)
 
     def below(self, index: int) -> frozenset[int]:
-        """Give all that depends on ``index``, directly or not. Kept: for one pair, ask ``is_below``."""
+        """Give all that depends on ``index``, directly or not.
+
+        It costs as much as there is below, and is kept for a while: for one pair of steps ask ``is_below``.
+        """
         found = self._below.get(index)
         if found is None:
+            if len(self._below) >= _KEPT_SETS:
+                self._below.clear()
             found = self._below[index] = self.reach((index,))
         return found
 

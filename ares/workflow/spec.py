@@ -55,7 +55,7 @@ def _sort_key(value: Any) -> str:
 
 def _as_refs(value: Any) -> Any:
     """Make a tuple of references; a single one counts as one, so that "fetch" is not five one-letter steps."""
-    if value is None or value == ():
+    if value is None or (type(value) is tuple and not value):
         return ()
     if isinstance(value, str | StepSpec) or callable(value):
         return (_as_ref(value),)

@@ -14,7 +14,7 @@ from typing import Any
 
 import ares
 from ares import Goto, RetryPolicy, Runtime, Workflow, WorkflowResult
-from ares.errors import NotDone
+from ares.errors import NotDone, RecordedError
 from ares.journal.protocol import Append, Store
 from ares.stores.sqlite import SqliteStore
 from tests.durability.nursery import Voice
@@ -108,6 +108,11 @@ class CrashingStore(StoreWrapper):
 # --- what a result was -----------------------------------------------------------------------------------------------
 
 
+def said(error: BaseException | None) -> str:
+    """What an exception says; the same for one of this process and one that an earlier process had."""
+    return "" if error is None else error.message if isinstance(error, RecordedError) else str(error)
+
+
 def told(result: WorkflowResult) -> dict[str, Any]:
     """A result as plain values; the same for the same outcome, whichever process it comes from."""
     return {
@@ -115,11 +120,11 @@ def told(result: WorkflowResult) -> dict[str, Any]:
         "outputs": {step: repr(output) for step, output in result.outputs.items()},
         "variables": {name: repr(value) for name, value in result.variables.items()},
         "steps": {
-            path: [str(step.status), step.reason, repr(step.output), "" if step.error is None else str(step.error)]
+            path: [str(step.status), str(step.reason), repr(step.output), said(step.error)]
             for path, step in result.steps.items()
         },
         "attempts": {path: step.attempts for path, step in result.steps.items()},
-        "error": "" if result.error is None else str(result.error),
+        "error": said(result.error),
         "warnings": list(result.warnings),
     }
 

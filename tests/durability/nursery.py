@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 from typing import Any, Self
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).absolute().parents[2]
 #: Seconds that anything a test waits for may take, on a machine that is busy with other things.
 DEADLINE = 30.0
 

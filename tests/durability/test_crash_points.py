@@ -52,8 +52,10 @@ class Scene:
 
 
 def settled(outcome: dict[str, Any]) -> dict[str, Any]:
-    """What an uninterrupted run and a resumed one must have in common: all but what is the same by luck."""
-    return {key: value for key, value in outcome.items() if key != "warnings"}
+    """What an uninterrupted run and a resumed one must have in common. A crash uses up no attempt, so one that was
+    cut short and that ``reconcile`` found to have taken effect counts as none."""
+    attempts = {path: times for path, times in outcome["attempts"].items() if path != "charge"}
+    return {**outcome, "attempts": attempts}
 
 
 def check(scene: Scene, usual: dict[str, Any], once: Counter[str]) -> str:

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ares.errors import DefinitionError
 from ares.workflow import Binding, BindingKind, Call, Input, StepSpec, Workflow, bind_call
+
+#: Machines that run tests are loaded: no example is too slow.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def nothing() -> None: ...
@@ -123,14 +126,14 @@ def test_a_parameter_named_after_its_own_step_may_take_something_else_by_params(
 
 
 def test_params_that_name_nothing_are_refused_with_the_nearest() -> None:
-    with pytest.raises(DefinitionError, match="'totl'.*did you mean 'total'") as caught:
+    with pytest.raises(DefinitionError, match=r"'totl'.*did you mean 'total'") as caught:
         step_with(lambda x: None, params={"x": "totl"})
 
     assert (caught.value.step_id, caught.value.parameter) == ("me", "x")
 
 
 def test_params_for_a_parameter_that_does_not_exist_are_refused() -> None:
-    with pytest.raises(DefinitionError, match="no such parameter.*did you mean 'data'") as caught:
+    with pytest.raises(DefinitionError, match=r"no such parameter.*did you mean 'data'") as caught:
         step_with(lambda data=1: None, params={"date": "a"})
 
     assert caught.value.parameter == "date"
@@ -286,12 +289,12 @@ def test_coroutine_functions_are_refused_in_every_disguise() -> None:
     for fn in (fetch, stream, functools.partial(fetch), Call()):
         with pytest.raises(DefinitionError, match="coroutine"):
             step_with(fn)
-    with pytest.raises(DefinitionError, match="condition .*coroutine"):
+    with pytest.raises(DefinitionError, match=r"condition .*coroutine"):
         step_with(nothing, condition=fetch)
 
 
 def test_annotations_are_never_evaluated() -> None:
-    def fn(a: "Missing") -> "AlsoMissing": ...  # type: ignore[name-defined]  # noqa: F821  # the point
+    def fn(a: "Missing") -> "AlsoMissing": ...  # noqa: F821  # the point
 
     assert kinds(step_with(fn))["a"][0] is BindingKind.STEP
 
@@ -514,8 +517,11 @@ def made(parameters: list[inspect.Parameter]) -> Callable[..., Any]:
     return Made()
 
 
+@patient
 @given(
-    st.lists(st.tuples(st.sampled_from(NAMES), st.none() | st.sampled_from(NAMES), st.booleans()), unique_by=lambda p: p[0]),
+    st.lists(
+        st.tuples(st.sampled_from(NAMES), st.none() | st.sampled_from(NAMES), st.booleans()), unique_by=lambda p: p[0]
+    ),
     st.booleans(),
     st.booleans(),
 )

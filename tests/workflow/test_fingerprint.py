@@ -9,10 +9,14 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ares.workflow import Input, RetryPolicy, StepDefaults, StepSpec, Workflow, WorkflowFingerprint, compare
+import ares.workflow
+from ares.workflow import Difference, Input, RetryPolicy, StepDefaults, StepSpec, Workflow, WorkflowFingerprint, compare
+
+#: Machines that run tests are loaded: no example is too slow.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def nothing() -> None: ...
@@ -77,7 +81,7 @@ def test_code_policies_metadata_and_the_order_of_writing_do_not_count(
         (changed("measure", map_over=None, run=lambda discover: None), "measure"),
         (changed("judge", params={"other": "measure"}), "judge"),
         (changed("judge", agent_type="judge"), "judge"),
-        (changed("point", router=lambda: []), "point"),
+        (changed("point", router=list), "point"),
         (changed("point", branches=["fix"]), "point"),
         (changed("point", run=lambda a, b: None, params={"a": "measure", "b": "judge"}), "point"),
     ],
@@ -86,8 +90,7 @@ def test_code_policies_metadata_and_the_order_of_writing_do_not_count(
 def test_rewiring_a_step_counts_and_names_it(change: Callable[[dict[str, StepSpec]], None], rewired: str) -> None:
     difference = compare(audit(), audit(change))
 
-    assert difference.rewired == (rewired,)
-    assert not (difference.added or difference.removed or difference.other)
+    assert difference == Difference(rewired=(rewired,))
 
 
 @pytest.mark.case("C030")
@@ -123,9 +126,8 @@ def test_a_step_renamed_is_one_removed_and_one_added() -> None:
 def test_what_belongs_to_the_workflow_is_named_by_its_field(arguments: dict[str, Any], name: str) -> None:
     difference = compare(audit(), audit(**arguments))
 
-    assert difference.other == (name,)
+    assert difference == Difference(other=(name,))
     assert difference
-    assert not (difference.added or difference.removed or difference.rewired)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ def test_a_sub_workflow_added_or_removed_is_named_without_its_steps() -> None:
 def test_fingerprints_are_the_same_in_every_process() -> None:
     source = (
         "from ares.workflow import *\n"
-        "wf = Workflow('w', inputs={'root': str, 'größe': int}, variables={'v': 0, 'u': 0}, reducers={'v': max, 'u': min})\n"
+        "wf = Workflow('w', inputs={'root': str, 'größe': int}, variables={'v': 0, 'u': 0}, reducers={'v': max})\n"
         "wf.step(lambda root: 1, id='a')\n"
         "wf.step(lambda: 1, id='日本')\n"
         "wf.add(StepSpec('b', lambda a, v: 1, depends_on={'日本', 'a'}, branches={'c', 'd'}))\n"
@@ -177,13 +179,15 @@ def test_fingerprints_are_the_same_in_every_process() -> None:
         "wf.step(lambda b: 1, id='d')\n"
         "print(wf.graph().fingerprint)\n"
     )
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(ares.workflow.__file__).parents[2])
     shown = set()
 
     for seed in ("0", "1", "42"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join([root, *sys.path])}
         command = [sys.executable, "-X", "utf8", "-c", source]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", timeout=50, check=True)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, encoding="utf-8", timeout=50, check=True
+        )
         shown.add(done.stdout)
 
     assert len(shown) == 1
@@ -196,10 +200,14 @@ def test_a_digest_is_pinned_so_that_a_change_of_the_rule_is_noticed() -> None:
     wf.step(lambda a: 1, id="b", trigger="always")
 
     assert wf.graph().fingerprint == WorkflowFingerprint(
-        digest="", version="1", steps={}, shape='{"inputs":["root"],"loop":false,"reducers":[]}'
+        digest="f2f9e52d39fe66d8",
+        version="1",
+        steps={"a": "8315abe9ccd313d0", "b": "0da818e12a4cd67c"},
+        shape='{"inputs":["root"],"loop":false,"reducers":[]}',
     )
 
 
+@patient
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sets(st.sampled_from("abcdef"))), unique_by=lambda s: s[0]))
 def test_two_workflows_have_equal_digests_exactly_when_their_edges_are_equal(steps: list[tuple[str, set[str]]]) -> None:
     known = {name for name, _ in steps}

@@ -2,14 +2,18 @@
 
 import inspect
 import sys
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from ares.errors import DefinitionError
 from ares.workflow import Graph, StepSpec, Workflow, mermaid
+
+#: Machines that run tests are loaded: no example is too slow.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def nothing() -> None: ...
@@ -56,6 +60,7 @@ def closure(deps: Edges) -> Edges:
 # --- edges ----------------------------------------------------------------------------------------
 
 
+@patient
 @given(digraphs())
 def test_dependencies_and_dependents_mirror_each_other(deps: Edges) -> None:
     nodes = built(deps).graph().nodes
@@ -66,6 +71,7 @@ def test_dependencies_and_dependents_mirror_each_other(deps: Edges) -> None:
         assert list(node.dependents) == sorted(i for i, those in enumerate(deps) if node.index in those)
 
 
+@patient
 @given(digraphs())
 def test_the_order_holds_each_node_once_and_behind_its_dependencies(deps: Edges) -> None:
     graph = built(deps).graph()
@@ -75,6 +81,7 @@ def test_the_order_holds_each_node_once_and_behind_its_dependencies(deps: Edges)
     assert [graph.order[r] for r in graph.rank] == list(range(len(deps)))
 
 
+@patient
 @given(digraphs())
 def test_roots_depend_on_nothing_and_nothing_depends_on_sinks(deps: Edges) -> None:
     graph = built(deps).graph()
@@ -83,6 +90,7 @@ def test_roots_depend_on_nothing_and_nothing_depends_on_sinks(deps: Edges) -> No
     assert list(graph.sinks) == [i for i in range(len(deps)) if not any(i in those for those in deps)]
 
 
+@patient
 @given(digraphs())
 def test_below_is_everything_that_depends_on_a_node(deps: Edges) -> None:
     graph = built(deps).graph()
@@ -95,6 +103,7 @@ def test_below_is_everything_that_depends_on_a_node(deps: Edges) -> None:
     assert graph.reach(graph.roots) == {i for i, those in enumerate(deps) if those}
 
 
+@patient
 @given(digraphs(is_acyclic=False))
 def test_a_cycle_is_found_exactly_when_a_naive_search_finds_one(deps: Edges) -> None:
     has_cycle = any(i in those for i, those in enumerate(closure(deps)))
@@ -107,7 +116,7 @@ def test_a_cycle_is_found_exactly_when_a_naive_search_finds_one(deps: Edges) -> 
     way = caught.value.problem.rpartition(": ")[2].split(" -> ")
     assert way[0] == way[-1] == caught.value.step_id
     assert len(set(way)) == len(way) - 1
-    assert all(int(one[1:]) in deps[int(other[1:])] for one, other in zip(way, way[1:], strict=False))
+    assert all(int(one[1:]) in deps[int(other[1:])] for one, other in pairwise(way))
 
 
 def test_dependencies_come_in_the_order_of_their_origin() -> None:
@@ -150,9 +159,9 @@ def test_nodes_and_graphs_cannot_be_changed() -> None:
     graph = chain(2).graph()
 
     with pytest.raises(AttributeError):
-        graph.nodes = ()  # type: ignore[misc]  # the point
+        graph.nodes = ()
     with pytest.raises(AttributeError):
-        graph.nodes[0].index = 3  # type: ignore[misc]  # the point
+        graph.nodes[0].index = 3
 
 
 # --- size -----------------------------------------------------------------------------------------
@@ -208,6 +217,35 @@ def test_sub_workflows_nested_deeper_than_the_recursion_limit_are_validated_and_
     assert mermaid(graph).count("subgraph") == depth
 
 
+def test_sub_workflows_used_twice_on_forty_levels_are_refused_at_once() -> None:
+    wf = Workflow("innermost")
+    wf.step(nothing, id="s")
+    for i in range(40):
+        outer = Workflow(f"w{i}")
+        outer.add(StepSpec("left", workflow=wf))
+        outer.add(StepSpec("right", workflow=wf))
+        wf = outer
+
+    with pytest.raises(DefinitionError, match="steps, more than"):
+        wf.validate()
+
+
+def test_a_graph_knows_its_size_with_sub_workflows() -> None:
+    child = chain(3)
+    wf = Workflow("w")
+    wf.add(StepSpec("left", workflow=child))
+    wf.add(StepSpec("right", workflow=child))
+
+    assert wf.graph().size == len(wf.graph().fingerprint.steps) == 8
+
+
+def test_what_was_asked_before_does_not_change_what_is_below() -> None:
+    graph = chain(200).graph()
+
+    for _ in range(2):
+        assert [len(graph.below(i)) for i in range(200)] == list(range(199, -1, -1))
+
+
 def test_no_function_of_the_package_calls_itself() -> None:
     # Depth of user-sized things never becomes depth of the stack; the tests above show it for the shapes they have.
     for name, module in list(sys.modules.items()):
@@ -233,6 +271,7 @@ def test_compiling_many_steps_reads_the_signature_of_one_function_once(monkeypat
     assert read == [nothing]
 
 
+@patient
 @given(digraphs())
 def test_compiling_twice_gives_the_same_graph(deps: Edges) -> None:
     assume(len(deps) > 1)

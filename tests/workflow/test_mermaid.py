@@ -3,11 +3,14 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ares.workflow import StepSpec, Workflow, mermaid
 from ares.workflow.mermaid import escape
+
+#: Machines that run tests are loaded: no example is too slow.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def nothing() -> None: ...
@@ -20,12 +23,7 @@ def test_steps_are_boxes_and_values_are_arrows() -> None:
     wf.add(StepSpec("c", nothing, depends_on=["b"]))
 
     assert mermaid(wf.graph()) == (
-        "flowchart TD\n"
-        '    n0["a"]\n'
-        '    n1["b"]\n'
-        '    n2["c"]\n'
-        "    n0 --> n1\n"
-        "    n1 -.-> n2\n"
+        'flowchart TD\n    n0["a"]\n    n1["b"]\n    n2["c"]\n    n0 --> n1\n    n1 -.-> n2\n'
     )
 
 
@@ -107,6 +105,7 @@ def test_no_name_gets_out_of_its_label(name: str) -> None:
     lines[1].encode("utf-8")
 
 
+@patient
 @given(st.text())
 def test_escaped_text_is_printable_and_holds_no_markup(text: str) -> None:
     escaped = escape(text)

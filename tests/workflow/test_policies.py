@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ares.errors import RecordedError, UsageError
@@ -20,6 +20,9 @@ from ares.workflow import (
     StepSpec,
 )
 
+#: Machines that run tests are loaded: no example is too slow.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 NO_NUMBERS = [True, "1", None, math.nan, [1]]
 
 
@@ -32,6 +35,7 @@ def test_delays_of_five_thousand_attempts_stay_within_the_cap() -> None:
     assert all(0 <= d <= 3 for d in delays)
 
 
+@patient
 @given(
     attempt=st.integers(1, 10**9),
     draw=st.floats(0, 1, exclude_max=True),
@@ -78,16 +82,18 @@ def test_no_initial_delay_means_no_delay_ever() -> None:
 @pytest.mark.parametrize("value", [*NO_NUMBERS, -1, math.inf])
 def test_a_retry_policy_refuses_a_number_that_makes_no_sense(field: str, value: object) -> None:
     with pytest.raises(UsageError) as caught:
-        RetryPolicy(**{field: value})  # type: ignore[arg-type]  # the point
+        RetryPolicy(**{field: value})
 
     assert field in str(caught.value)
     assert repr(value) in str(caught.value)
 
 
-@pytest.mark.parametrize(("field", "value"), [("max_attempts", 0), ("max_attempts", 1.5), ("multiplier", 0.5), ("jitter", 1.1)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("max_attempts", 0), ("max_attempts", 1.5), ("multiplier", 0.5), ("jitter", 1.1)]
+)
 def test_a_retry_policy_refuses_a_number_out_of_range(field: str, value: object) -> None:
     with pytest.raises(UsageError, match=field):
-        RetryPolicy(**{field: value})  # type: ignore[arg-type]  # the point
+        RetryPolicy(**{field: value})
 
 
 def test_a_retry_policy_matches_a_type_and_its_subclasses() -> None:
@@ -99,7 +105,7 @@ def test_a_retry_policy_matches_a_type_and_its_subclasses() -> None:
 
 @pytest.mark.parametrize("types", [(OSError, KeyError), [OSError, KeyError], {OSError, KeyError}])
 def test_a_retry_policy_matches_any_of_several_types(types: object) -> None:
-    policy = RetryPolicy(retry_on=types)  # type: ignore[arg-type]  # a list is made a tuple
+    policy = RetryPolicy(retry_on=types)
 
     assert policy.matches(KeyError())
     assert not policy.matches(ValueError())
@@ -124,7 +130,7 @@ def test_no_types_means_that_nothing_is_retried() -> None:
 @pytest.mark.parametrize("value", [int, (OSError, int), (OSError, "x"), "OSError", 3, None])
 def test_a_retry_policy_refuses_what_is_no_exception_type(value: object) -> None:
     with pytest.raises(UsageError, match="retry_on"):
-        RetryPolicy(retry_on=value)  # type: ignore[arg-type]  # the point
+        RetryPolicy(retry_on=value)
 
 
 def test_a_recovery_strategy_may_be_given_by_its_string() -> None:
@@ -150,14 +156,14 @@ def test_replacing_needs_an_agent_and_nothing_else_takes_one() -> None:
 @pytest.mark.parametrize("value", [0, -1, True, 1.0, "2"])
 def test_recovery_and_loop_refuse_a_count_that_is_none(value: object) -> None:
     with pytest.raises(UsageError, match="max_attempts"):
-        RecoveryPolicy("retry", max_attempts=value)  # type: ignore[arg-type]  # the point
+        RecoveryPolicy("retry", max_attempts=value)
     with pytest.raises(UsageError, match="max_rounds"):
-        Loop(max_rounds=value)  # type: ignore[arg-type]  # the point
+        Loop(max_rounds=value)
 
 
 def test_a_loop_refuses_an_until_that_cannot_be_called() -> None:
     with pytest.raises(UsageError, match="until"):
-        Loop(until="done")  # type: ignore[arg-type]  # the point
+        Loop(until="done")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +185,7 @@ def test_a_loop_refuses_an_until_that_cannot_be_called() -> None:
 )
 def test_defaults_are_checked_when_they_are_made(field: str, value: object) -> None:
     with pytest.raises(UsageError) as caught:
-        StepDefaults(**{field: value})  # type: ignore[arg-type]  # the point
+        StepDefaults(**{field: value})
 
     assert field in str(caught.value)
     assert repr(value) in str(caught.value)
@@ -204,7 +210,7 @@ def test_goto_takes_the_id_of_a_spec() -> None:
 @pytest.mark.parametrize("target", [["a", "b"], None, 3])
 def test_goto_refuses_a_target_that_names_nothing(target: object) -> None:
     with pytest.raises(UsageError, match="Goto"):
-        Goto(target)  # type: ignore[arg-type]  # the point
+        Goto(target)
 
 
 def test_an_input_without_a_default_is_required() -> None:

@@ -27,8 +27,13 @@ from ares.stores.sqlite import _faults, _schema
 
 _T = TypeVar("_T")
 
-#: One wait for somebody else's lock, in seconds; between two of them the interpreter can deliver a Ctrl-C.
-_SLICE = 0.25
+#: Seconds between two looks whether somebody else's lock is gone. A writer that commits without a rest leaves it free
+#: for moments only: SQLite's own waiting, which soon looks but ten times a second, would miss them for seconds. Between
+#: two looks the interpreter can deliver a Ctrl-C.
+_FIRST_PAUSE = 0.000_2
+_LONGEST_PAUSE = 0.002
+#: Milliseconds that emptying the log waits for others.
+_LAST_WAIT = 500
 #: Pages of 4 KiB in the write-ahead log before they are moved to the file. A longer log costs space and time to grow,
 #: a shorter one more moves.
 _CHECKPOINT = 1_000
@@ -85,11 +90,11 @@ class Database:
             self._check_access()
             self._closing.clear()
             self._level = None
-            connection = self._connect("rwc", timeout=_SLICE)
+            connection = self._connect("rwc", timeout=0.0)
             try:
                 self._use_wal(connection)
                 self._transact(connection, lambda opened: _schema.migrate(opened, self.name), sync=True)
-                self._version = _data_version(connection)
+                self._version = self._data_version(connection)
                 found = self.path.stat()
                 self._place = (found.st_dev, found.st_ino)
                 self._pid = os.getpid()
@@ -117,7 +122,7 @@ class Database:
             try:
                 self._settle(writer)
                 # Closing does this too, but only for the last one to leave.
-                writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                _empty_log(writer)
             except sqlite3.Error:
                 pass  # what is committed stays in the log, and the next one to open the file finds it there
             finally:
@@ -183,7 +188,7 @@ class Database:
             if self._writer is None:
                 raise StoreError(self.name, "the store is not open")
             try:
-                version = _data_version(self._writer)
+                version = self._data_version(self._writer)
             except sqlite3.Error as error:
                 raise self.fault(error) from error
             changed, self._version = version != self._version, version
@@ -200,7 +205,7 @@ class Database:
                 self._settle(self._writer)
                 self._set_level(self._writer, self._synchronous)
                 self._patiently(self._writer, "VACUUM")
-                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                _empty_log(self._writer)
             except sqlite3.Error as error:
                 raise self.fault(error) from error
 
@@ -245,16 +250,22 @@ class Database:
             self._level = level
 
     def _patiently(self, connection: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
-        """Execute a statement that may meet somebody else's lock, in slices, up to the patience."""
-        deadline = time.monotonic() + self.patience
+        """Execute a statement that may meet somebody else's lock; try again up to the patience."""
+        deadline = 0.0
+        pause = _FIRST_PAUSE
         while True:
             try:
                 return connection.execute(statement)
             except sqlite3.OperationalError as error:
-                if not _faults.is_busy(error) or time.monotonic() >= deadline:
+                if not _faults.is_busy(error):
                     raise
-            if self._closing.is_set():
+                now = time.monotonic()
+                deadline = deadline or now + self.patience
+                if now >= deadline:
+                    raise
+            if self._closing.wait(pause):
                 raise StoreError(self.name, "the store was closed while it waited for a lock")
+            pause = min(pause * 1.3, _LONGEST_PAUSE)
 
     # --- connections ---
 
@@ -273,6 +284,10 @@ class Database:
         if mode != "wal":
             raise StoreError(self.name, f"no write-ahead log is possible here (the journal mode stays {mode!r})")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
+
+    def _data_version(self, connection: sqlite3.Connection) -> int:
+        ((version,),) = self._patiently(connection, "PRAGMA data_version").fetchall()
+        return int(version)
 
     def _read_known(self, work: Callable[[sqlite3.Connection], _T], connection: sqlite3.Connection) -> _T:
         version = _schema.version_of(connection, self.name)
@@ -357,9 +372,11 @@ class Database:
                 raise StoreError(self.name, f"{what} is read-only for this process")
 
 
-def _data_version(connection: sqlite3.Connection) -> int:
-    ((version,),) = connection.execute("PRAGMA data_version").fetchall()
-    return int(version)
+def _empty_log(connection: sqlite3.Connection) -> None:
+    """Move everything from the write-ahead log to the file, if readers and writers of the moment soon let it."""
+    connection.execute(f"PRAGMA busy_timeout = {_LAST_WAIT}")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.execute("PRAGMA busy_timeout = 0")
 
 
 def _keep(owner: Database, connection: sqlite3.Connection) -> sqlite3.Connection:

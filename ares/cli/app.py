@@ -1,0 +1,261 @@
+"""The commands and their options, and nothing of what they do."""
+
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
+import typer
+
+from ares.cli import reading, showing, upkeep, walking
+from ares.cli.durations import span, time_limit
+from ares.cli.exits import EPILOGUE
+from ares.cli.session import Session
+from ares.engine.options import Durability
+from ares.records import ExecutionStatus
+
+app = typer.Typer(
+    name="ares",
+    help="Runs workflows, and shows what became of them.",
+    epilog=EPILOGUE,
+    add_completion=False,
+    # Help is plain text: importing what draws boxes costs as much as all else that help needs.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class IfExists(StrEnum):
+    """What to do when the id is taken."""
+
+    ERROR = "error"
+    RESUME = "resume"
+
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="path/to/file.py or package.module, with :name where the workflow is not called 'workflow'.",
+        show_default=False,
+    ),
+]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The execution; write -- before one that begins with -.")]
+Store = Annotated[
+    str | None,
+    typer.Option("--store", metavar="FILE", envvar="ARES_STORE", help="The store's file.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", show_default=False)]
+Timeout = Annotated[
+    str | None,
+    typer.Option("--timeout", metavar="TIME", help="How long it may walk: seconds, or like 15m.", show_default=False),
+]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            typer.echo(version("ares-workflow"))
+        except PackageNotFoundError:
+            from ares import __version__
+
+            typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    ctx: typer.Context,
+    *,
+    verbose: Annotated[
+        int,
+        typer.Option(
+            "--verbose", "-v", count=True, help="Show ares's own log on stderr; twice: all of it.", show_default=False
+        ),
+    ] = 0,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options that stand before the command."""
+    session: Session = ctx.obj
+    session.debug = debug
+    session.verbosity = verbose
+    session.log_to_stderr()
+
+
+@app.command()
+def run(
+    ctx: typer.Context,
+    target: Target,
+    *,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", "-i", metavar="NAME=VALUE", help="One input; may be repeated.", show_default=False),
+    ] = None,
+    inputs_json: Annotated[
+        str | None,
+        typer.Option(metavar="JSON|@FILE", help="Inputs as a JSON object; --input counts more.", show_default=False),
+    ] = None,
+    store: Store = None,
+    id: Annotated[
+        str | None, typer.Option(metavar="ID", help="The execution's id; made up unless given.", show_default=False)
+    ] = None,
+    if_exists: Annotated[IfExists, typer.Option(help="When the id is taken.")] = IfExists.ERROR,
+    timeout: Timeout = None,
+    durability: Annotated[
+        Durability | None, typer.Option(help="What is waited for before dependents start.", show_default="sync")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many steps run at once.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Run a workflow and show its progress. Without a store, nothing is kept."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    wanted = walking.Run(
+        target=target,
+        inputs=tuple(inputs or ()),
+        inputs_json=inputs_json,
+        store=store or None,
+        execution_id=id,
+        if_exists=str(if_exists),
+        timeout=time_limit(timeout),
+        durability=durability,
+        workers=workers,
+    )
+    return walking.run(session, wanted)
+
+
+@app.command()
+def resume(
+    ctx: typer.Context,
+    id: Id,
+    target: Target,
+    *,
+    rerun: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STEP",
+            help="Run a step again, and what follows it; may be repeated. item_failures: what maps collected.",
+            show_default=False,
+        ),
+    ] = None,
+    reopen: Annotated[bool, typer.Option("--reopen", help="Go on with a cancelled one.")] = False,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="Go on although the workflow changed.")
+    ] = False,
+    timeout: Timeout = None,
+    store: Store = None,
+    as_json: Json = False,
+) -> int:
+    """Go on with an execution. Of one that completed, print the result; nothing runs."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    wanted = walking.Resume(
+        execution_id=id,
+        target=target,
+        rerun=tuple(rerun or ()),
+        reopen=reopen,
+        accept_changes=accept_changes,
+        timeout=time_limit(timeout),
+        store=store,
+    )
+    return walking.resume(session, wanted)
+
+
+@app.command("list")
+def list_(
+    ctx: typer.Context,
+    *,
+    status: Annotated[
+        ExecutionStatus | None,
+        typer.Option(case_sensitive=False, help="Only those that stand like this.", show_default=False),
+    ] = None,
+    workflow: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only those of this workflow.", show_default=False)
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only the newest ones.", show_default=False)
+    ] = None,
+    store: Store = None,
+    as_json: Json = False,
+) -> int:
+    """List the executions of a store, newest first."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    return reading.list_executions(session, store, status=status, workflow_id=workflow, limit=limit)
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    id: Id,
+    *,
+    all_: Annotated[bool, typer.Option("--all", help="List every map element, not only the failed ones.")] = False,
+    store: Store = None,
+    as_json: Json = False,
+) -> int:
+    """Show one execution and its steps."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    return showing.show(session, store, id, in_full=all_)
+
+
+@app.command()
+def events(
+    ctx: typer.Context,
+    id: Id,
+    *,
+    after: Annotated[int, typer.Option(min=0, metavar="N", help="Only those numbered above N.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the execution ends or waits.")] = False,
+    store: Store = None,
+    as_json: Json = False,
+) -> int:
+    """Show the history of one execution, in order."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    return reading.events(session, store, id, after=after, follow=follow)
+
+
+@app.command()
+def cancel(
+    ctx: typer.Context,
+    id: Id,
+    *,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; is kept.", show_default=False)] = "",
+    store: Store = None,
+    as_json: Json = False,
+) -> int:
+    """Cancel an execution, whichever process walks it."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    return upkeep.cancel(session, store, id, reason)
+
+
+@app.command()
+def graph(ctx: typer.Context, target: Target, *, as_json: Json = False) -> int:
+    """Print a workflow's graph as Mermaid."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    return reading.graph(session, target)
+
+
+@app.command()
+def prune(
+    ctx: typer.Context,
+    *,
+    older_than: Annotated[
+        str, typer.Option(metavar="TIME", help="Like 90s, 15m, 12h, 30d, 2w; counted from the end of each.")
+    ],
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Give the freed space back; others have to wait meanwhile.")
+    ] = False,
+    store: Store = None,
+    as_json: Json = False,
+) -> int:
+    """Delete what ended long ago. Those that have not ended stay, however old they are."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    return upkeep.prune(session, store, span(older_than), compact=compact)

@@ -1,0 +1,114 @@
+"""How a walk went: in lines for people, as a document for machines.
+
+Knows a ``WorkflowResult``. The outputs of the steps that nothing depends on are what a run is for: they go to stdout,
+everything about the run itself to stderr.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from ares.cli.documents import error_document, jsonable
+from ares.cli.exits import code_of_status, said
+from ares.cli.session import Session
+from ares.cli.text import counted, seconds, shown
+from ares.engine.results import WorkflowResult
+from ares.records import ExecutionStatus, StepResult, StepStatus
+from ares.workflow import Workflow
+
+#: How many failures are listed.
+LISTED = 20
+
+STYLES: Mapping[str, str] = {
+    "COMPLETED": "green",
+    "FAILED": "bold red",
+    "CANCELLED": "yellow",
+    "INTERRUPTED": "yellow",
+    "WAITING": "cyan",
+    "RUNNING": "cyan",
+    "SKIPPED": "dim",
+    "PENDING": "dim",
+}
+
+
+@attrs.frozen
+class Failures:
+    """What failed: the steps that made the run fail, and how many elements a map collected instead, by its path."""
+
+    fatal: tuple[StepResult, ...]
+    collected: Mapping[str, int]
+
+
+def failures_of(result: WorkflowResult) -> Failures:
+    """The failures of a run. An element whose map completed all the same was collected."""
+    fatal = []
+    collected: Counter[str] = Counter()
+    for step in _failed(result.steps):
+        if step.index is None:
+            fatal.append(step)
+            continue
+        owner = step.path[: step.path.rindex("[")]
+        if result.steps[owner].status is StepStatus.COMPLETED:
+            collected[owner] += 1
+        else:
+            fatal.append(step)
+    return Failures(tuple(fatal), collected)
+
+
+def _failed(steps: Mapping[str, StepResult]) -> Iterator[StepResult]:
+    # A step whose route failed is COMPLETED, with an error.
+    return (step for step in steps.values() if step.status is StepStatus.FAILED or step.error is not None)
+
+
+def report(session: Session, workflow: Workflow, result: WorkflowResult, how_to_go_on: str) -> int:
+    """Say how a walk went, in whichever form is wanted. Returns the exit code."""
+    failures = failures_of(result)
+    go_on = "" if result.status is ExecutionStatus.COMPLETED else how_to_go_on
+    if go_on and result.status is ExecutionStatus.CANCELLED:
+        go_on = go_on.replace("ares resume", "ares resume --reopen", 1)
+    session.document = result_document(result, failures, go_on)
+    if not session.as_json:
+        _say(session, workflow, result, failures, go_on)
+    return code_of_status(result.status)
+
+
+def _say(session: Session, workflow: Workflow, result: WorkflowResult, failures: Failures, go_on: str) -> None:
+    graph = workflow.graph()
+    for step_id in graph.ids(graph.sinks):
+        if step_id in result.outputs:
+            session.out.line((step_id, "bold"), ": ", shown(result.outputs[step_id]))
+    for path, count in failures.collected.items():
+        session.note(f"{path}: {counted(count, 'element')} failed and stand in its output as ItemFailure")
+    for step in failures.fatal[:LISTED]:
+        session.note((step.path, "bold red"), ": ", "" if step.error is None else said(step.error))
+    if len(failures.fatal) > LISTED:
+        session.note(f"and {counted(len(failures.fatal) - LISTED, 'failure')} more: ares show {result.execution_id}")
+    if result.error is not None and not any(step.error is result.error for step in failures.fatal[:LISTED]):
+        session.note(said(result.error))
+    for warning in result.warnings:
+        session.note(("warning: ", "yellow"), warning)
+    status = str(result.status)
+    session.note((status.lower(), STYLES.get(status, "")), f" in {seconds(result.duration)}")
+    if go_on:
+        session.note(f"go on with: {go_on}")
+
+
+def result_document(result: WorkflowResult, failures: Failures, go_on: str) -> dict[str, Any]:
+    """A result as JSON."""
+    return {
+        "execution_id": result.execution_id,
+        "workflow_id": result.workflow_id,
+        "status": str(result.status),
+        "duration": result.duration,
+        "outputs": jsonable(result.outputs),
+        "variables": jsonable(result.variables),
+        "error": None if result.error is None else error_document(result.error),
+        "failures": [
+            {"path": step.path, **({} if step.error is None else error_document(step.error))} for step in failures.fatal
+        ],
+        "collected": dict(failures.collected),
+        "warnings": list(result.warnings),
+        "resume": go_on or None,
+    }

@@ -1,0 +1,138 @@
+"""The commands that only read: ``list``, ``events`` and ``graph``; ``show`` is beside them in ``showing``.
+
+They look at a store without opening it for writing, start nothing, and hold nothing between two looks, so they can be
+repeated at any rate beside whoever writes, and work on a file that cannot be written.
+"""
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from ares.cli.documents import jsonable
+from ares.cli.outcome import STYLES
+from ares.cli.session import Session
+from ares.cli.store import existing_store
+from ares.cli.target import load
+from ares.cli.text import cut, instant, pairs, plain, seconds
+from ares.events import Event
+from ares.records import ExecutionStatus, ExecutionSummary
+from ares.runtime import Runtime
+from ares.runtime.checks import check_id
+from ares.workflow import mermaid
+
+#: Seconds between two looks of ``events --follow``.
+_POLL = 0.2
+#: Characters of what an event says, in a table.
+_SAID = 300
+
+
+def list_executions(
+    session: Session, store: str | None, *, status: ExecutionStatus | None, workflow_id: str | None, limit: int | None
+) -> int:
+    """List executions, newest first."""
+    runtime = Runtime(existing_store(store))
+    found = runtime.executions(status, workflow_id, limit=limit)
+    session.document = {"executions": [summary_document(each) for each in found]}
+    if session.as_json:
+        return 0
+    if not found:
+        session.note("no executions")
+        return 0
+    now = datetime.now(UTC)
+    rows = [
+        (each.execution_id, each.workflow_id, _status(each), instant(each.created_at), _duration(each, now), each.error)
+        for each in found
+    ]
+    session.out.table(("ID", "WORKFLOW", "STATUS", "STARTED", "DURATION", "ERROR"), rows)
+    return 0
+
+
+def _status(summary: ExecutionSummary) -> tuple[str, str]:
+    return str(summary.status), STYLES.get(str(summary.status), "")
+
+
+def _duration(summary: ExecutionSummary, now: datetime) -> str:
+    """From its beginning to its end, or until now; instants of UTC, so no change of clocks comes in between."""
+    return seconds(((summary.ended_at or now) - summary.created_at).total_seconds())
+
+
+def summary_document(summary: ExecutionSummary) -> dict[str, Any]:
+    """An execution in a listing, as JSON. ``duration`` is in seconds; null while it has not ended."""
+    ended = summary.ended_at
+    return {
+        "execution_id": summary.execution_id,
+        "workflow_id": summary.workflow_id,
+        "workflow_version": summary.workflow_version,
+        "status": str(summary.status),
+        "parent_id": summary.parent_id,
+        "metadata": dict(summary.metadata),
+        "created_at": summary.created_at.isoformat(),
+        "updated_at": summary.updated_at.isoformat(),
+        "ended_at": None if ended is None else ended.isoformat(),
+        "duration": None if ended is None else (ended - summary.created_at).total_seconds(),
+        "failure": summary.error or None,
+        "owner": summary.owner or None,
+    }
+
+
+# --- events ---------------------------------------------------------------------------------------------------
+
+
+def events(session: Session, store: str | None, execution_id: str, *, after: int, follow: bool) -> int:
+    """Show what happened in one execution, in order."""
+    runtime = Runtime(existing_store(store))
+    check_id(execution_id)
+    found = _events(runtime, execution_id, after, follow=follow)
+    if session.as_json:
+        session.document = {"execution_id": execution_id, "events": [_event_document(event) for event in found]}
+        return 0
+    for event in found:
+        payload = dict(event.payload)
+        path = payload.pop("path", "")
+        time = f"{event.timestamp.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z"
+        said = cut(pairs(payload), _SAID)
+        session.out.line(f"{event.seq:>6}  {time}  {event.type:<20}  ", (plain(str(path)), "bold"), "  ", said)
+    return 0
+
+
+def _events(runtime: Runtime, execution_id: str, after: int, *, follow: bool) -> Iterator[Event]:
+    pause = threading.Event()
+    while True:
+        # Asked before the events are read: what ends it is among them.
+        is_over = runtime.summary(execution_id).status not in (ExecutionStatus.RUNNING, ExecutionStatus.PENDING)
+        for event in runtime.stored_events(execution_id, after):
+            after = event.seq or after
+            yield event
+        if is_over or not follow:
+            return
+        pause.wait(_POLL)
+
+
+def _event_document(event: Event) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "time": event.timestamp.isoformat(),
+        "type": event.type,
+        "module": event.module,
+        "payload": jsonable(event.payload),
+    }
+
+
+# --- graph ----------------------------------------------------------------------------------------------------
+
+
+def graph(session: Session, target: str) -> int:
+    """Print a workflow's graph."""
+    workflow = load(target).workflow
+    found = workflow.validate()
+    text = mermaid(found)
+    session.document = {
+        "workflow_id": workflow.id,
+        "mermaid": text,
+        "steps": [{"id": node.id, "depends_on": list(found.ids(node.deps))} for node in found.nodes],
+    }
+    if not session.as_json:
+        for line in text.splitlines():
+            session.out.line(line)
+    return 0

@@ -1,0 +1,83 @@
+"""Whether a fact about an instance can happen now. Pure functions of the two.
+
+By the transition table; by epoch and attempt, so that a late message dies by one comparison; and, if it begins
+something, by what is stopped.
+"""
+
+from typing import Final
+
+from ares.errors import IllegalTransition
+from ares.walk import facts as f
+from ares.walk.instance import NEW, Instance
+from ares.walk.stopping import may_begin
+from ares.walk.table import TRANSITIONS, Phase, Stimulus
+
+_STIMULI: Final[dict[type, Stimulus]] = {
+    f.Checked: Stimulus.CHECKED,
+    f.Started: Stimulus.STARTED,
+    f.Opened: Stimulus.OPENED,
+    f.Skipped: Stimulus.SKIPPED,
+    f.Routed: Stimulus.ROUTED,
+    f.Unrouted: Stimulus.ROUTED,
+}
+_AFTER: Final = {
+    f.After.FINAL: Stimulus.FAILED,
+    f.After.RETRY: Stimulus.RETRY,
+    f.After.RECONCILE: Stimulus.RECONCILE,
+}
+_BEGINS: Final = frozenset({Stimulus.STARTED, Stimulus.OPENED})
+
+
+def admit(fact: f.InstanceFact, instance: Instance) -> Phase:
+    """The phase that a fact leads to.
+
+    Raises:
+        IllegalTransition: it cannot happen now.
+    """
+    stimulus = _stimulus(fact, instance)
+    target = TRANSITIONS.get((instance.phase, stimulus))
+    if target is None:
+        raise IllegalTransition(fact.path, instance.phase, stimulus)
+    if instance.epoch != fact.epoch:
+        raise IllegalTransition(fact.path, f"in epoch {instance.epoch}", f"{stimulus} (epoch {fact.epoch})")
+    begins = stimulus in _BEGINS
+    attempt = getattr(fact, "attempt", None)
+    if attempt is not None and attempt != instance.attempt + begins:
+        raise IllegalTransition(fact.path, f"in attempt {instance.attempt}", f"{stimulus} (attempt {attempt})")
+    if instance.index is not None and instance.phase is Phase.PENDING:
+        _admit_element(instance, stimulus)
+    if begins:
+        if not _has_form(fact, instance):
+            raise IllegalTransition(fact.path, "a step of another kind", stimulus)
+        if not may_begin(instance):
+            raise IllegalTransition(fact.path, "not to begin any more", stimulus)
+    return target
+
+
+def _stimulus(fact: f.InstanceFact, instance: Instance) -> Stimulus:
+    """What a fact is to the table."""
+    stimulus = _STIMULI.get(type(fact))
+    if stimulus is not None:
+        return stimulus
+    if isinstance(fact, f.Failed):
+        return _AFTER[fact.after]
+    asks = instance.is_branch_point and getattr(fact, "targets", None) is None
+    return Stimulus.DONE_UNROUTED if asks else Stimulus.DONE
+
+
+def _has_form(fact: f.InstanceFact, instance: Instance) -> bool:
+    """Whether what begins is what its step runs by: a body, a map's elements, or a sub-workflow."""
+    if isinstance(fact, f.Opened):
+        return instance.is_map if fact.length is not None else instance.has_child
+    return not instance.is_map and not instance.has_child
+
+
+def _admit_element(element: Instance, stimulus: Stimulus) -> None:
+    """An element that begins is the one that its map knows, or one that has not begun yet."""
+    owner, i = element.map_step, element.index
+    parts = owner.parts
+    assert i is not None
+    known = None if parts is None else parts.active.get(i)
+    is_new = parts is not None and parts.states[i] == NEW and element.epoch == owner.epoch
+    if owner.phase is not Phase.OPEN or not (known is element or (known is None and is_new)):
+        raise IllegalTransition(element.path, f"an element of a step that is {owner.phase}", stimulus)

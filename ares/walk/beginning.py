@@ -1,0 +1,86 @@
+"""How what is ready begins: a body, or a step's parts. Also when it begins again: retried, reconciled, resumed."""
+
+from ares.errors import MapSourceError, OutcomeUnknownError, StepCancelledError, StepCrashedError
+from ares.walk import facts as f
+from ares.walk.agenda import Agenda, RetryIn, WorkKind
+from ares.walk.instance import Instance, Scope
+from ares.walk.setback import failed_inside
+from ares.walk.stopping import is_cut, stop_of
+from ares.walk.table import FINAL
+
+
+def start(agenda: Agenda, instance: Instance) -> None:
+    """Begin a step that is ready."""
+    node, scope = instance.node, instance.scope
+    instance.snapshot = len(scope.writes)
+    if node.map_source is not None:
+        source = scope.instances[node.map_source].output
+        if isinstance(source, list | tuple):
+            _open(agenda, instance, len(source))
+        else:
+            source_id = scope.graph.nodes[node.map_source].id
+            agenda.fail(instance, MapSourceError(instance.path, source_id, type(source).__qualname__))
+    elif instance.has_child:
+        open_child(agenda, instance)
+    elif may_run(agenda, instance):
+        agenda.push(WorkKind.BODY, instance)
+
+
+def may_run(agenda: Agenda, instance: Instance) -> bool:
+    """Whether the body of an instance may run next; if not, it ends here, or is reconciled first."""
+    if instance.unknown:
+        error = OutcomeUnknownError(instance.path)
+        asks = instance.node.reconcile is not None
+        agenda.fail(instance, error, unknown=True, after=f.After.RECONCILE if asks else f.After.FINAL)
+        return False
+    limit = instance.node.spec.max_crashes
+    if limit is not None and instance.crashes >= limit:
+        agenda.fail(instance, StepCrashedError(instance.path, instance.crashes))
+        return False
+    return True
+
+
+def open_child(agenda: Agenda, instance: Instance) -> None:
+    """Open a sub-workflow, or open it again: then only what failed or was blocked runs again."""
+    inside = agenda.state.scopes.get(instance.path + "/")
+    _open(agenda, instance, None, () if inside is None else failed_inside(inside))
+    assert instance.child is not None
+    count(instance.child)
+
+
+def count(scope: Scope) -> None:
+    """Find out what in a scope has ended, and what each step waits for."""
+    final = [i.phase in FINAL for i in scope.instances]
+    scope.remaining = final.count(False)
+    scope.waiting = [sum(not final[d] for d in node.deps) for node in scope.graph.nodes]
+    for instance, is_final in zip(scope.instances, final, strict=True):
+        instance.settled = is_final
+    scope.swept = None
+
+
+def retry(agenda: Agenda, instance: Instance) -> None:
+    """Have what failed tried again when its delay is over."""
+    if is_cut(instance):
+        give_up(agenda, instance)
+    else:
+        agenda.command(RetryIn(instance, instance.epoch, instance.attempt, instance.delay))
+
+
+def give_up(agenda: Agenda, instance: Instance) -> None:
+    """What waits for a retry, or may be retried, is not: it ends."""
+    error = StepCancelledError(instance.path, stop_of(instance) or "")
+    error.__cause__ = instance.exception
+    agenda.fail(instance, error)
+
+
+def reconcile(agenda: Agenda, instance: Instance) -> None:
+    """An at_most_once body was cut short: ask whether it took effect, or fail for not knowing."""
+    if instance.node.reconcile is not None and not is_cut(instance):
+        agenda.push(WorkKind.RECONCILE, instance)
+    else:
+        agenda.fail(instance, OutcomeUnknownError(instance.path, stop_of(instance) or ""), unknown=True)
+
+
+def _open(agenda: Agenda, instance: Instance, length: int | None, set_back: tuple[f.SetBack, ...] = ()) -> None:
+    round_, attempt = instance.scope.round, instance.attempt + 1
+    agenda.emit(f.Opened(instance.path, round_, instance.epoch, attempt, length, set_back), instance)

@@ -1,0 +1,156 @@
+"""How the elements of a map come and go.
+
+An element is made when its work is asked for, and reduced to a few bytes when it ends: a map of 100,000 costs what is
+under way. The map stands in the queue of ready work once, for the first element that may begin.
+"""
+
+import heapq
+
+from ares.walk import facts as f
+from ares.walk.agenda import Agenda, CutShort, Work, WorkKind
+from ares.walk.beginning import give_up, may_run, open_child, reconcile, retry
+from ares.walk.conclude import map_verdict
+from ares.walk.instance import CUTTING, NEW, Instance, Parts
+from ares.walk.stopping import may_begin, may_retry, takes_elements
+from ares.walk.table import FINAL, Phase
+
+
+def take_up(agenda: Agenda, owner: Instance) -> None:
+    """Queue what is due of a map that opens, or that was open when its process ended."""
+    parts = _parts(owner)
+    parts.due = []
+    parts.next = 0
+    parts.holding.clear()
+    parts.unsettled.clear()
+    parts.queued = False
+    for i, element in sorted(parts.active.items()):
+        element.snapshot = owner.snapshot
+        if element.phase is Phase.PENDING:
+            heapq.heappush(parts.due, i)
+        else:
+            parts.holding.add(i)
+            agenda.follow(element)
+    offer(agenda, owner)
+    conclude(agenda, owner)
+
+
+def offer(agenda: Agenda, owner: Instance) -> None:
+    """Queue the map, once, while an element of it may begin."""
+    parts = _parts(owner)
+    limit = owner.node.spec.max_concurrency
+    if parts.queued or owner.phase is not Phase.OPEN or (limit is not None and len(parts.holding) >= limit):
+        return
+    first = _first(owner)
+    if first is not None:
+        parts.queued = True
+        agenda.push(WorkKind.ELEMENT, owner, first)
+
+
+def take(agenda: Agenda, owner: Instance) -> Work | None:
+    """The work of the first element that may begin; None if there is none, or it has no body to run."""
+    if owner.phase is not Phase.OPEN:
+        return None
+    parts = _parts(owner)
+    parts.queued = False
+    i = _first(owner)
+    if i is None:
+        conclude(agenda, owner)
+        return None
+    if parts.due and parts.due[0] == i:
+        heapq.heappop(parts.due)
+    else:
+        parts.next = i + 1
+    element = parts.active.get(i) or agenda.state.new_element(owner, i)
+    parts.holding.add(i)
+    offer(agenda, owner)
+    if element.has_child:
+        open_child(agenda, element)
+    elif may_run(agenda, element):
+        return Work(WorkKind.BODY, element, element.epoch)
+    return None
+
+
+def put_back(agenda: Agenda, element: Instance) -> None:
+    """An element's work was taken and not begun."""
+    owner, i = element.map_step, element.index
+    assert i is not None
+    parts = owner.parts
+    if parts is not None and i in parts.holding and element.epoch >= owner.epoch:
+        parts.holding.discard(i)
+        heapq.heappush(parts.due, i)
+        offer(agenda, owner)
+
+
+def due(agenda: Agenda, element: Instance) -> None:
+    """The delay before an element's retry is over."""
+    assert element.index is not None
+    heapq.heappush(element.siblings.due, element.index)
+    offer(agenda, element.map_step)
+
+
+def settle(agenda: Agenda, element: Instance) -> None:
+    """Draw the consequences of where an element stands."""
+    owner, i = element.map_step, element.index
+    parts = owner.parts
+    if parts is None or i is None:
+        return
+    if element.phase in FINAL:
+        parts.holding.discard(i)
+        parts.unsettled.discard(i)
+    elif element.phase is Phase.RETRYING:
+        parts.holding.discard(i)
+        retry(agenda, element)
+    elif element.phase is Phase.RECONCILING:
+        reconcile(agenda, element)
+        return
+    offer(agenda, owner)
+    conclude(agenda, owner)
+
+
+def conclude(agenda: Agenda, owner: Instance) -> None:
+    """End a map step whose elements have all ended, or will not begin any more."""
+    parts = _parts(owner)
+    over = parts.ended == parts.length or (not parts.active and not takes_elements(owner))
+    if over and not parts.unsettled and owner.phase is Phase.OPEN:
+        agenda.emit(map_verdict(owner), owner)
+
+
+def stop(agenda: Agenda, owner: Instance, reason: f.SkipReason) -> None:
+    """No element begins any more; unless it is fail_fast, what runs is cut short."""
+    parts = _parts(owner)
+    for i, element in list(parts.active.items()):
+        if element.phase is Phase.PENDING:
+            parts.withdraw(i)
+        elif element.phase is Phase.RETRYING and not may_retry(element):
+            give_up(agenda, element)
+        elif element.phase is Phase.OPEN:
+            continue
+        if reason in CUTTING:
+            agenda.command(CutShort(element, element.epoch, reason))
+    conclude(agenda, owner)
+
+
+def _first(owner: Instance) -> int | None:
+    """The first element that may begin now."""
+    parts = _parts(owner)
+    while parts.due:
+        i = parts.due[0]
+        element = parts.active.get(i)
+        if element is not None:
+            if element.phase in (Phase.PENDING, Phase.RETRYING) and may_begin(element):
+                return i
+            if element.phase is Phase.PENDING:
+                parts.withdraw(i)
+        elif parts.states[i] == NEW and takes_elements(owner):
+            return i
+        heapq.heappop(parts.due)
+    if not takes_elements(owner):
+        return None
+    i = parts.states.find(NEW, parts.next)
+    parts.next = parts.length if i < 0 else i
+    return None if i < 0 else i
+
+
+def _parts(owner: Instance) -> Parts:
+    assert owner.parts is not None
+    return owner.parts

@@ -1,0 +1,30 @@
+"""``python -m benchmarks [steps|scale] [--rounds N]``."""
+
+import argparse
+import platform
+
+from benchmarks import scale, steps
+from benchmarks.shapes import chain, mapped
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("what", nargs="?", choices=("steps", "scale"), default="steps")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each figure is taken (steps)")
+    arguments = parser.parse_args()
+    print(f"Python {platform.python_version()} on {platform.machine()}")
+    if arguments.what == "steps":
+        print(steps.report(steps.measure(arguments.rounds)))
+        return
+    for lines in (
+        scale.sizes(chain, "chain", (1_000, 10_000, 100_000)),
+        scale.sizes(mapped, "map", (1_000, 10_000, 100_000)),
+        scale.executions(1_000),
+        scale.runtimes(1_000),
+    ):
+        print("\n".join(lines), flush=True)
+
+
+if __name__ == "__main__":
+    main()

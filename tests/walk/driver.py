@@ -1,0 +1,347 @@
+"""Drives a scripted case through the pure walk in a random order, with crashes, cancels and everything else.
+
+Work is finished in any order, facts are committed as they were journaled and settled in any order, work is put back,
+deadlines pass, the process dies between any two facts and loses any uncommitted tail, or stops in good order, and ended
+executions are taken up again. One seed decides it all.
+"""
+
+import random
+from collections import Counter
+from typing import Any
+
+import attrs
+
+from ares.errors import AresError, NotDone, RouteError, StepCancelledError, UsageError
+from ares.walk import facts as f
+from ares.walk.agenda import Work, WorkKind
+from ares.walk.instance import Instance, source_item
+from ares.walk.judge import Failure, describe, judge
+from ares.walk.route import check_route, decide_route, unrouted
+from ares.walk.table import STATUS, Phase
+from ares.workflow import BindingKind
+from tests.walk.hand import Hand
+from tests.walk.reference import BOOM, Judge, Result
+from tests.walk.script import Boom, Fatal
+from tests.walk.snapshot import snapshot
+from tests.walk.strategies import Case
+
+
+@attrs.frozen
+class Weather:
+    """What may happen to a walk, how often at most, and in which order things go.
+
+    Attributes:
+        seed: decides everything that is left open.
+        workers: how many pieces of work are under way at once.
+        is_sync: whether consequences wait for commits.
+        crashes: how often the process dies or is stopped.
+        cancels: whether it may be cancelled.
+        deadlines: whether deadlines may pass.
+        resumes: how often it is taken up again after it ended without completing.
+        reruns: whether resumes may name steps.
+        put_backs: whether work may be taken and given back.
+    """
+
+    seed: int = 0
+    workers: int = 4
+    is_sync: bool = True
+    crashes: int = 0
+    cancels: bool = False
+    deadlines: bool = False
+    resumes: int = 0
+    reruns: bool = False
+    put_backs: bool = False
+
+
+CALM = Weather()
+
+
+class Driver(Hand):
+    """One case in one weather."""
+
+    def __init__(self, case: Case, weather: Weather = CALM) -> None:
+        self.case = case
+        self.weather = weather
+        self.random = random.Random(weather.seed)
+        #: (how many facts were journaled, path): the runs of bodies that ended.
+        self.runs: list[tuple[int, str]] = []
+        self.committed = 0
+        self.crashes = 0
+        self.resumes = 0
+        self.was_cut = False
+        super().__init__(case.workflow, case.inputs)
+        self.holds_back = weather.is_sync
+
+    # --- the loop ------------------------------------------------------------------------------------
+
+    def drive(self) -> str:
+        """Walk to the end. Returns the status of the execution."""
+        for _ in range(20_000):
+            if not self.end:
+                self._happen()
+            elif not self._taken_up_again():
+                return self.end
+        raise AssertionError("the walk does not end")
+
+    def _happen(self) -> None:
+        """One thing that may happen now, happens."""
+        choices: list[Any] = []
+        if len(self.held) < self.weather.workers and not self.walk.is_idle():
+            choices += [self._take] * 4
+        if self.held:
+            choices += [self._advance] * 6
+        if self.unsettled:
+            choices += [self._settle_one] * 4
+            choices += [self._commit] * 3 if self.committed < len(self.journal) else []
+        if self.retries:
+            choices += [self._fire_one] * 2
+        if self.cuts:
+            choices.append(self._cut_one)
+        choices += self._troubles() if self.random.random() < 0.15 else []
+        assert choices, "the walk is stuck"
+        self.random.choice(choices)()
+
+    def _troubles(self) -> list[Any]:
+        troubles: list[Any] = []
+        if self.crashes < self.weather.crashes:
+            troubles += [self._die, self._stop_and_resume]
+        if self.weather.cancels and self.walk.state.cancelled is None:
+            troubles.append(self.cancel)
+        if self.weather.deadlines:
+            troubles.append(self._let_a_deadline_pass)
+        if self.weather.put_backs and self.held:
+            troubles += [self._put_back] * 3
+        return troubles
+
+    # --- work ----------------------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        self.take(1)
+
+    def _put_back(self) -> None:
+        untouched = [w for w in self.held.values() if w.instance.phase is not Phase.RUNNING]
+        if untouched:
+            work = self.random.choice(untouched)
+            del self.held[work.instance.path]
+            self.walk.put_back(work)
+
+    def _advance(self) -> None:
+        work = self.random.choice(list(self.held.values()))
+        instance = work.instance
+        if work.kind is WorkKind.BODY and instance.phase is not Phase.RUNNING:
+            fact: f.InstanceFact = f.Started(instance.path, 1, work.epoch, instance.attempt + 1)
+            if self.walk.state.accepts(fact, instance):
+                self.give(fact, instance)
+                return
+        self.held.pop(instance.path)
+        if instance.epoch != work.epoch or not _waits_for(work):
+            return  # it was skipped, cut short or set back meanwhile
+        fact = self._outcome(work)
+        if self.walk.state.accepts(fact, instance):
+            if work.kind is WorkKind.BODY:
+                self.runs.append((len(self.journal), instance.path))
+                self._check_snapshot(instance)
+            self.give(fact, instance)
+
+    def _outcome(self, work: Work) -> f.InstanceFact:
+        """The fact that answers a piece of work."""
+        instance, script = work.instance, self.case.script
+        path, key = instance.path, f"{instance.scope.graph.workflow.id}/{instance.node.id}"
+        head = (path, 1, instance.epoch)
+        try:
+            match work.kind:
+                case WorkKind.CONDITION:
+                    return f.Checked(*head, script.condition(key))
+                case WorkKind.RECONCILE:
+                    return f.Succeeded(*head, instance.attempt, script.reconcile(key, path))
+                case WorkKind.VERDICT:
+                    return self._verdict(instance)
+                case WorkKind.ROUTE:
+                    return decide_route(instance, None if instance.node.router is None else script.route(key))
+            returned = script.run(key, path, self.ran()[path], self._given(instance))
+            if returned.goto is not None:
+                error = check_route(instance, returned.goto)
+                if error is not None:
+                    raise error
+            return f.Succeeded(*head, instance.attempt, returned.value, returned.writes, returned.goto)
+        except (Boom, Fatal, NotDone, AresError) as error:
+            if work.kind is WorkKind.ROUTE:
+                return unrouted(instance, RouteError(path, f"its router raised {error!r}"))
+            retryable = isinstance(error, Boom)
+            failure = Failure(describe(error), error, retryable, not_done=isinstance(error, NotDone))
+            return judge(instance, failure)
+
+    @staticmethod
+    def _verdict(instance: Instance) -> f.Failed:
+        assert instance.error is not None
+        innermost = instance.error.message.rpartition(" failed: ")[2]
+        retryable = innermost.startswith(BOOM) or instance.error.type_name == "StepTimeoutError"
+        return judge(instance, Failure(instance.error, instance.exception, retryable))
+
+    def _given(self, instance: Instance) -> dict[str, Any]:
+        """What the parameters of a body take."""
+        assert instance.node.run is not None
+        given: dict[str, Any] = {}
+        for binding in instance.node.run.bindings:
+            if binding.kind is BindingKind.STEP:
+                source = instance.scope.instances[binding.index]
+                given[binding.parameter] = source.output if source.phase is Phase.COMPLETED else None
+            elif binding.kind is BindingKind.ITEM:
+                given[binding.parameter] = source_item(instance.map_step, instance.index or 0)
+            elif binding.kind is BindingKind.INPUT:
+                given[binding.parameter] = self.case.inputs[binding.name]
+        return given
+
+    def _check_snapshot(self, instance: Instance) -> None:
+        """A body sees what every step above it wrote."""
+        scope, node = instance.scope, instance.node
+        seen = {id(writer) for _, _, writer in scope.writes[: instance.snapshot]}
+        above, left = set[int](), list(node.deps)
+        while left:
+            i = left.pop()
+            if i not in above:
+                above.add(i)
+                left += scope.graph.nodes[i].deps
+        for _, _, writer in scope.writes:
+            assert writer.node.index not in above or id(writer) in seen, f"{instance.path} misses a write"
+
+    def ran(self) -> Counter[str]:
+        """How many runs of each body ended."""
+        return Counter(path for _, path in self.runs)
+
+    # --- commits, time and trouble -----------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        self.committed = self.random.randint(self.committed + 1, len(self.journal))
+
+    def _settle_one(self) -> None:
+        ready = [entry for entry in self.unsettled if entry[0] <= self.committed]
+        if not ready:
+            self._commit()
+            return
+        entry = self.random.choice(ready)
+        self.unsettled.remove(entry)
+        self.walk.settle(*entry[1:])
+        self.collect()
+
+    def _fire_one(self) -> None:
+        retry = self.retries.pop(self.random.randrange(len(self.retries)))
+        self.walk.due(retry.instance, retry.epoch, retry.attempt)
+        self.collect()
+
+    def _cut_one(self) -> None:
+        """A grace is over, or nothing was under way."""
+        cut = self.cuts.pop(self.random.randrange(len(self.cuts)))
+        instance = cut.instance
+        work = self.held.get(instance.path)
+        if work is not None and work.instance is instance:
+            del self.held[instance.path]
+        if instance.epoch == cut.epoch and instance.phase in (Phase.RUNNING, Phase.RECONCILING):
+            error = StepCancelledError(instance.path, cut.reason)
+            self.give(judge(instance, Failure(describe(error), error), stopping=True), instance)
+
+    def _let_a_deadline_pass(self) -> None:
+        timers = [t for t in self.timers if t.instance.phase is Phase.OPEN and t.instance.epoch == t.epoch]
+        if timers and self.random.random() < 0.8:
+            timer = self.random.choice(timers)
+            self.timers.remove(timer)
+            self.give(f.DeadlinePassed(timer.instance.path, timer.timeout, timer.epoch), timer.instance)
+        elif self.walk.state.overdue is None:
+            self.give(f.DeadlinePassed("", 5.0))
+
+    def _die(self) -> None:
+        """The process dies, and loses what was not committed."""
+        self.crashes += 1
+        self.was_cut = True
+        least = self.committed if self.weather.is_sync else 0
+        self._restart(self.random.randint(max(least, 1), len(self.journal)))
+
+    def _stop_and_resume(self) -> None:
+        """The process stops in good order."""
+        self.crashes += 1
+        self.was_cut = True
+        self.give(f.Interrupted(self._in_flight()))
+        self._restart(len(self.journal))
+
+    def _restart(self, committed: int) -> None:
+        state = snapshot(self.walk.state) if committed == len(self.journal) else None
+        self.crash(committed)
+        if state is not None:
+            assert snapshot(self.walk.state) == state, "replaying the journal gives another state"
+        self.runs = [run for run in self.runs if run[0] < committed]
+        self._resume(reopen=False)
+
+    def _resume(self, *, reopen: bool, rerun: tuple[str, ...] | str = ()) -> None:
+        self.resume(rerun, reopen=reopen)
+        self.committed = len(self.journal)
+
+    def _taken_up_again(self) -> bool:
+        if self.resumes >= self.weather.resumes:
+            return False
+        if self.end == "COMPLETED" and not self.weather.reruns:
+            return False
+        self.resumes += 1
+        self._restart_ended()
+        return True
+
+    def _restart_ended(self) -> None:
+        self.crash(len(self.journal))
+        rerun: tuple[str, ...] | str = ()
+        if self.weather.reruns:
+            paths = [i.path for i in self.walk.state.instances()]
+            rerun = tuple(self.random.sample(paths, min(len(paths), self.random.randint(0, 2))))
+            if self.random.random() < 0.2:
+                rerun = "item_failures"
+        try:
+            self._resume(reopen=self.end == "CANCELLED", rerun=rerun)
+        except UsageError:
+            # An at_most_once step that completed would run again: name them all.
+            named = [i.path for i in self.walk.state.instances() if i.index is None]
+            self._resume(reopen=self.end == "CANCELLED", rerun=tuple(named))
+
+    # --- what one sees ---------------------------------------------------------------------------------
+
+    def results(self) -> dict[str, Result]:
+        """How every instance ended."""
+        found: dict[str, Result] = {}
+        for instance in self.walk.state.instances():
+            found[instance.path] = _result(instance)
+            parts = instance.parts
+            for i in range(0 if parts is None else parts.length):
+                path = f"{instance.path}[{i}]"
+                if parts is not None and parts.states[i] == 2:
+                    found[path] = Result("COMPLETED", output=parts.outputs[i], attempts=parts.attempts.get(i, 1))
+        return found
+
+    def judge(self) -> Judge:  # type: ignore[override]  # of the outcome, not of a failure
+        """The judge of this outcome."""
+        state = self.walk.state
+        overdue = {s.prefix for s in state.scopes.values() if s.overdue}
+        if state.overdue is not None:
+            overdue.add("")
+        cancelled = state.cancelled is not None
+        return Judge(self.case, self.results(), self.ran(), cancelled, frozenset(overdue), self.was_cut)
+
+
+def _waits_for(work: Work) -> bool:
+    """Whether an instance still waits for an answer."""
+    wanted = {
+        WorkKind.CONDITION: Phase.PENDING,
+        WorkKind.BODY: Phase.RUNNING,
+        WorkKind.RECONCILE: Phase.RECONCILING,
+        WorkKind.ROUTE: Phase.ROUTING,
+        WorkKind.VERDICT: Phase.OPEN,
+    }
+    return work.instance.phase is wanted[work.kind]
+
+
+def _result(instance: Instance) -> Result:
+    error = instance.unrouted or (instance.error if instance.phase is Phase.FAILED else None)
+    return Result(
+        str(STATUS[instance.phase]),
+        str(instance.reason or ""),
+        instance.origin,
+        instance.output,
+        instance.attempt,
+        "" if error is None else str(error),
+    )

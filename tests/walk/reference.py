@@ -1,0 +1,522 @@
+"""A naive interpreter of DESIGN section 4: what must become of a workflow whose steps behave as scripted.
+
+Slow, recursive and written from the page alone; it shares no code with ``ares.walk``. ``interpret`` gives the one
+outcome of a case where there is only one. ``Judge`` looks at any outcome, step by step: given how the dependencies of a
+step ended, could it have ended like this? That covers races too (which steps a failure under ``fail_fast`` still
+caught, what a cancel cut short), because what only a race decides is permitted by rule, and nothing else is.
+
+Both see an outcome as ``Result``s by path, so that a shell's result can be judged as well as a walk's.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from ares.errors import NotDone
+from ares.workflow import (
+    BindingKind,
+    Delivery,
+    Graph,
+    ItemFailure,
+    Node,
+    OnItemFailure,
+    OnNoRoute,
+    Trigger,
+)
+from tests.walk.script import Boom, Fatal, Returned, show
+from tests.walk.strategies import Case
+
+COMPLETED, FAILED, SKIPPED, PENDING = "COMPLETED", "FAILED", "SKIPPED", "PENDING"
+BLOCKING = ("upstream_failed", "no_route", "fail_fast", "timeout", "cancelled", "rejected")
+CUTTING = frozenset({"cancelled", "timeout"})
+BOOM = f"{Boom.__module__}.{Boom.__qualname__}"
+FATAL = f"{Fatal.__module__}.{Fatal.__qualname__}"
+
+
+@attrs.define
+class Result:
+    """How one instance ended. ``reason`` is the kind of a skip, ``error`` what is shown of a failure or of no route."""
+
+    status: str
+    reason: str = ""
+    origin: str = ""
+    output: Any = None
+    attempts: int = 0
+    error: str = ""
+
+    @property
+    def is_broken(self) -> bool:
+        return self.status == FAILED or (self.status == COMPLETED and bool(self.error))
+
+    @property
+    def blocks(self) -> bool:
+        return self.status == FAILED or (self.status == SKIPPED and self.reason in BLOCKING)
+
+    @property
+    def value(self) -> Any:
+        return self.output if self.status == COMPLETED else None
+
+
+# --- the rules of section 4 -------------------------------------------------------------------------------------
+
+
+def lies_below(graph: Graph, step: int, point: int) -> bool:
+    """Whether a step depends on another, directly or not."""
+    return any(dep == point or lies_below(graph, dep, point) for dep in graph.nodes[step].deps)
+
+
+def why_skipped(case: Case, graph: Graph, node: Node, results: Mapping[str, Result]) -> tuple[str, str] | None:
+    """The reason for which a step whose dependencies ended like this does not run, and the step behind it."""
+    deps = {d: results[graph.nodes[d].id] for d in node.deps}
+    if node.spec.trigger is not Trigger.ALWAYS:
+        for d, dep in deps.items():
+            if dep.status == FAILED:
+                return "upstream_failed", graph.nodes[d].id
+            if dep.blocks:
+                return dep.reason, dep.origin
+        if node.branch_of is not None:
+            point = graph.nodes[node.branch_of]
+            chosen = results[point.id]
+            if chosen.status == SKIPPED:
+                return "not_taken", chosen.origin if chosen.reason == "not_taken" else point.id
+            targets = route_of(case, graph, point)
+            if isinstance(targets, str):
+                return "no_route", point.id
+            if node.id not in targets:
+                return "not_taken", point.id
+        for dep in deps.values():
+            if dep.reason == "not_taken":
+                point_index = graph.by_id[dep.origin]
+                saved = [o for o in deps if deps[o].status == COMPLETED and lies_below(graph, o, point_index)]
+                if not saved:
+                    return "not_taken", dep.origin
+        undone = [d for d, dep in deps.items() if dep.status != COMPLETED]
+        if deps and (len(undone) == len(deps) or (undone and node.spec.trigger is Trigger.ALL_SUCCEEDED)):
+            return "upstream_skipped", graph.nodes[undone[0]].id
+    if node.map_source is not None:
+        source = deps[node.map_source]
+        if source.status == FAILED:
+            return "upstream_failed", graph.nodes[node.map_source].id
+        if source.status == SKIPPED:
+            return (source.reason, source.origin) if source.blocks else ("upstream_skipped", "")
+    return None
+
+
+def refusal(graph: Graph, point: Node, targets: tuple[str, ...]) -> str:
+    """Why a route cannot be followed; empty if it can."""
+    branches = {graph.nodes[b].id: b for b in point.branches}
+    for name in targets:
+        if name not in branches:
+            return f"stranger {name}"
+    conflict = graph.route_conflict(point.index, {branches[t] for t in targets})
+    return "" if conflict is None else f"conflict {conflict.variable}"
+
+
+def route_of(case: Case, graph: Graph, point: Node) -> tuple[str, ...] | str:
+    """The branches that a completed branch point takes, or why it got no route."""
+    plan = case.script.plans[f"{graph.workflow.id}/{point.id}"]
+    if plan.goto is not None:
+        return plan.goto
+    answer = plan.answer
+    if point.router is not None and plan.router_raises:
+        return "raised"
+    if point.router is None or answer is None:
+        on_no_route = point.spec.on_no_route
+        if on_no_route is OnNoRoute.FAIL:
+            return "nobody decided"
+        return graph.ids(point.branches) if on_no_route is OnNoRoute.ALL else ()
+    if not isinstance(answer, str | list):
+        return f"not a route: {answer}"
+    targets = (answer,) if isinstance(answer, str) else tuple(answer)
+    return refusal(graph, point, targets) or tuple(dict.fromkeys(targets))
+
+
+def limit_of(node: Node) -> int:
+    """How many attempts a step has."""
+    return 1 if node.spec.retry is None else node.spec.retry.max_attempts
+
+
+def given_to(case: Case, node: Node, results: Mapping[str, Result], graph: Graph, item: Any) -> dict[str, Any]:
+    """What the parameters of a step take."""
+    assert node.run is not None
+    given: dict[str, Any] = {}
+    for binding in node.run.bindings:
+        if binding.kind is BindingKind.STEP:
+            given[binding.parameter] = results[graph.nodes[binding.index].id].value
+        elif binding.kind is BindingKind.ITEM:
+            given[binding.parameter] = item
+        elif binding.kind is BindingKind.INPUT:
+            given[binding.parameter] = case.inputs[binding.name]
+    return given
+
+
+def expected_variables(graph: Graph, prefix: str, results: Mapping[str, Result], case: Case, ran: Counter[str]) -> Any:
+    """What the variables of a scope are in the end: the last ``v``, the tokens in ``log``, the sum in ``total``."""
+    final: dict[str, Any] = {"v": "start", "log": [], "total": 0}
+    for index in graph.order:
+        node = graph.nodes[index]
+        path = prefix + node.id
+        if results[path].status != COMPLETED:
+            continue
+        writers = [path] if node.map_source is None else [f"{path}[{i}]" for i in range(len(results[path].output))]
+        for writer in writers:
+            if results[writer].status != COMPLETED or show(results[writer].output).startswith("'reconciled"):
+                continue
+            for name in case.script.plans[f"{graph.workflow.id}/{node.id}"].writes:
+                value = case.script.written(name, writer, ran[writer] - 1)
+                final[name] = value if name == "v" else final[name] + value
+    return {"v": final["v"], "log": sorted(final["log"]), "total": final["total"]}
+
+
+# --- the one outcome ----------------------------------------------------------------------------------------------
+
+
+class NotDetermined(Exception):
+    """More than one outcome is right."""
+
+
+class Interpreter:
+    """Runs a case, one step after the other, with nothing at the same time and nothing going wrong from outside."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.results: dict[str, Result] = {}
+        self.ran: Counter[str] = Counter()
+        #: Elements of which only a race says whether they began.
+        self.open_to_chance: set[str] = set()
+
+    def run(self) -> str:
+        """The status of the execution."""
+        graph = self.case.workflow.graph()
+        results = self.scope(graph, "", {}, retried=False)
+        return FAILED if any(r.is_broken for r in results.values()) else COMPLETED
+
+    def scope(self, graph: Graph, prefix: str, kept: Mapping[str, Result], *, retried: bool) -> dict[str, Result]:
+        if graph.workflow.fail_fast:
+            raise NotDetermined
+        results = dict(kept)
+        for index in graph.order:
+            node = graph.nodes[index]
+            if node.id not in results:
+                results[node.id] = self.step(graph, node, prefix, results, retried=retried)
+            self.results[prefix + node.id] = results[node.id]
+        return results
+
+    def step(
+        self, graph: Graph, node: Node, prefix: str, results: Mapping[str, Result], *, retried: bool
+    ) -> Result:
+        skip = why_skipped(self.case, graph, node, results)
+        if skip is not None:
+            return Result(SKIPPED, *skip)
+        plan = self.case.script.plans[f"{graph.workflow.id}/{node.id}"]
+        if node.condition is not None and not plan.holds:
+            return Result(SKIPPED, "condition") if plan.holds is False else Result(FAILED, error=FATAL)
+        path = prefix + node.id
+        if node.map_source is None:
+            result = self.one(graph, node, path, results, None, retried=retried)
+        else:
+            result = self.map(graph, node, path, results, retried=retried)
+        if node.branches and result.status == COMPLETED and isinstance(route_of(self.case, graph, node), str):
+            result.error = "RouteError"
+        return result
+
+    def map(self, graph: Graph, node: Node, path: str, results: Mapping[str, Result], *, retried: bool) -> Result:
+        assert node.map_source is not None
+        items = results[graph.nodes[node.map_source].id].output
+        if not isinstance(items, list):
+            return Result(FAILED, error="MapSourceError", attempts=0)
+        made = []
+        for i, item in enumerate(items):
+            self.results[f"{path}[{i}]"] = self.one(graph, node, f"{path}[{i}]", results, item, retried=retried)
+            made.append(self.results[f"{path}[{i}]"])
+        failed = [i for i, r in enumerate(made) if r.status == FAILED]
+        if failed and node.spec.on_item_failure is OnItemFailure.FAIL:
+            if retried:
+                raise NotDetermined
+            self.open_to_chance.update(p for p in self.results if p.startswith(f"{path}["))
+            return Result(FAILED, error="PartFailedError", attempts=1)
+        return Result(COMPLETED, output=[output_of(r, i, items[i]) for i, r in enumerate(made)], attempts=1)
+
+    def one(
+        self, graph: Graph, node: Node, path: str, results: Mapping[str, Result], item: Any, *, retried: bool
+    ) -> Result:
+        if node.child is not None:
+            return self.child(node, path, retried=retried)
+        if node.spec.delivery is Delivery.AT_MOST_ONCE and retried:
+            raise NotDetermined
+        given = given_to(self.case, node, results, graph, item)
+        key = f"{graph.workflow.id}/{node.id}"
+        for attempt in range(1, limit_of(node) + 1):
+            self.ran[path] += 1
+            try:
+                returned = self.case.script.run(key, path, self.ran[path] - 1, given)
+            except (Boom, Fatal) as error:
+                result = self.failed(node, key, path, error, attempt)
+                if result is not None:
+                    return result
+            else:
+                if node.branches and returned.goto is not None and refusal(graph, node, returned.goto):
+                    error_name = "OutcomeUnknownError" if node.spec.delivery is Delivery.AT_MOST_ONCE else "RouteError"
+                    return self.unknown(node, key, path, error_name, attempt)
+                return Result(COMPLETED, output=returned.value, attempts=attempt)
+        raise AssertionError("the last attempt neither returned nor failed for good")
+
+    def failed(self, node: Node, key: str, path: str, error: Exception, attempt: int) -> Result | None:
+        """How the step ends, or None if it is tried again."""
+        is_last = attempt == limit_of(node) or isinstance(error, Fatal)
+        name = FATAL if isinstance(error, Fatal) else BOOM
+        if node.spec.delivery is not Delivery.AT_MOST_ONCE:
+            return Result(FAILED, error=name, attempts=attempt) if is_last else None
+        if node.reconcile is None:
+            return Result(FAILED, error="OutcomeUnknownError", attempts=attempt)
+        try:
+            return Result(COMPLETED, output=self.case.script.reconcile(key, path), attempts=attempt)
+        except NotDone:
+            return Result(FAILED, error=name, attempts=attempt) if is_last else None
+        except Fatal:
+            return Result(FAILED, error="OutcomeUnknownError", attempts=attempt)
+
+    def unknown(self, node: Node, key: str, path: str, error: str, attempt: int) -> Result:
+        """A body chose branches that it may not choose."""
+        if node.spec.delivery is not Delivery.AT_MOST_ONCE or node.reconcile is None:
+            return Result(FAILED, error=error, attempts=attempt)
+        raise NotDetermined
+
+    def child(self, node: Node, path: str, *, retried: bool) -> Result:
+        graph, prefix = node.child, path + "/"
+        assert graph is not None
+        limit = limit_of(node)
+        kept: dict[str, Result] = {}
+        for attempt in range(1, limit + 1):
+            results = self.scope(graph, prefix, kept, retried=retried or limit > 1)
+            broken = [i for i in graph.ids(range(len(graph.nodes))) if results[i].is_broken]
+            if not broken:
+                output = {i: results[i].value for i in graph.ids(graph.sinks)}
+                return Result(COMPLETED, output=output, attempts=attempt)
+            if len(broken) > 1 and limit > 1:
+                raise NotDetermined  # which one failed first says whether it is tried again
+            cause = self.innermost(prefix + broken[0])
+            if attempt == limit or cause != BOOM:
+                return Result(FAILED, error="PartFailedError", attempts=attempt)
+            again = {n.index for n in graph.nodes if results[n.id].status == FAILED or results[n.id].blocks}
+            again |= {n.index for n in graph.nodes if any(lies_below(graph, n.index, a) for a in again)}
+            kept = {n.id: results[n.id] for n in graph.nodes if n.index not in again}
+        raise AssertionError("a sub-workflow neither completed nor failed")
+
+    def innermost(self, path: str) -> str:
+        """What the failure at a path began with."""
+        result = self.results[path]
+        if result.error != "PartFailedError":
+            return result.error
+        inside = [p for p, r in self.results.items() if p.startswith((path + "/", path + "[")) and r.is_broken]
+        causes = {self.results[p].error for p in inside} - {"PartFailedError"}
+        if len(causes) > 1:
+            raise NotDetermined
+        return causes.pop()
+
+
+def output_of(result: Result, index: int, item: Any) -> Any:
+    """What stands in a map's output for an element."""
+    return result.output if result.status == COMPLETED else ItemFailure(index, item, RuntimeError(result.error))
+
+
+# --- any outcome --------------------------------------------------------------------------------------------------
+
+
+class Wrong(AssertionError):
+    """An outcome that section 4 does not permit."""
+
+
+@attrs.define
+class Judge:
+    """Looks at an outcome, whatever led to it.
+
+    Attributes:
+        case: what ran.
+        results: how every instance ended.
+        ran: how many runs of each body ended, all attempts of all times together.
+        cancelled: whether the execution was cancelled.
+        overdue: prefixes of the scopes whose time was up; empty for the execution's own.
+        crashed: whether something was cut short with its process.
+    """
+
+    case: Case
+    results: Mapping[str, Result]
+    ran: Counter[str]
+    cancelled: bool = False
+    overdue: frozenset[str] = frozenset()
+    crashed: bool = False
+
+    def check(self, status: str) -> None:
+        """Raise ``Wrong`` for what cannot be; ``status`` is the execution's."""
+        graph = self.case.workflow.graph()
+        self._scope(graph, "", frozenset(), in_always=False)
+        broken = any(self.results[i].is_broken for i in graph.ids(range(len(graph.nodes))))
+        expected = "CANCELLED" if self.cancelled else FAILED if "" in self.overdue or broken else COMPLETED
+        self._must(status == expected, "execution", f"is {status}, not {expected}")
+
+    def _must(self, holds: bool, path: str, rule: str) -> None:
+        if not holds:
+            raise Wrong(f"{path}: {rule}; {self.results.get(path)}")
+
+    def _scope(self, graph: Graph, prefix: str, stops: frozenset[str], *, in_always: bool) -> None:
+        here = {node.id: self.results[prefix + node.id] for node in graph.nodes}
+        stops = self._stops(graph, prefix, here, stops, in_always=in_always)
+        for node in graph.nodes:
+            result, path = here[node.id], prefix + node.id
+            always = node.spec.trigger is Trigger.ALWAYS
+            permitted = frozenset[str]() if always else stops
+            if result.status == SKIPPED and result.reason in permitted:
+                continue
+            skip = why_skipped(self.case, graph, node, here)
+            plan = self.case.script.plans[f"{graph.workflow.id}/{node.id}"]
+            if skip is None and node.condition is not None and plan.holds is False:
+                skip = "condition", ""
+            if skip is not None:
+                self._must(result.status == SKIPPED and result.reason == skip[0], path, f"is not skipped by {skip}")
+                continue
+            self._must(result.status in (COMPLETED, FAILED), path, "did not run")
+            self._ran(graph, node, path, here, permitted)
+
+    def _stops(
+        self, graph: Graph, prefix: str, here: Mapping[str, Result], outer: frozenset[str], *, in_always: bool
+    ) -> frozenset[str]:
+        """What may have kept the steps of a scope from beginning."""
+        stops = set[str]() if in_always else set(outer)
+        if not prefix and self.cancelled:
+            stops.add("cancelled")
+        if prefix in self.overdue:
+            stops.add("timeout")
+        if graph.workflow.fail_fast and any(r.is_broken for r in here.values()):
+            stops.add("fail_fast")
+        return frozenset(stops)
+
+    def _ran(
+        self, graph: Graph, node: Node, path: str, here: Mapping[str, Result], stops: frozenset[str]
+    ) -> None:
+        """A step that had to run did."""
+        result = self.results[path]
+        plan = self.case.script.plans[f"{graph.workflow.id}/{node.id}"]
+        if node.condition is not None and plan.holds is None:
+            self._must(result.status == FAILED and FATAL in result.error, path, "its condition raised")
+            return
+        if node.map_source is not None:
+            self._map(graph, node, path, here, stops)
+        elif node.child is not None:
+            self._child(node, path, stops)
+        else:
+            self._body(graph, node, path, here, None, stops)
+        if node.branches and result.status == COMPLETED:
+            route = route_of(self.case, graph, node)
+            reconciled = node.spec.delivery is Delivery.AT_MOST_ONCE and plan.goto is not None
+            cut = bool(result.error) and bool(stops & CUTTING)
+            if not cut and not reconciled:
+                self._must(bool(result.error) == isinstance(route, str), path, f"its route is {route}")
+
+    def _map(self, graph: Graph, node: Node, path: str, here: Mapping[str, Result], stops: frozenset[str]) -> None:
+        assert node.map_source is not None
+        result, items = self.results[path], here[graph.nodes[node.map_source].id].output
+        if not isinstance(items, list):
+            self._must(result.status == FAILED and "MapSourceError" in result.error, path, "its source is no list")
+            return
+        elements = [self.results.get(f"{path}[{i}]", Result(PENDING)) for i in range(len(items))]
+        for i, element in enumerate(elements):
+            if element.status != PENDING:
+                self._element(graph, node, f"{path}[{i}]", here, items[i], stops)
+        failed = [i for i, e in enumerate(elements) if e.status == FAILED]
+        fails = node.spec.on_item_failure is OnItemFailure.FAIL
+        if result.status == COMPLETED:
+            self._must(not any(e.status == PENDING for e in elements), path, "elements are missing")
+            self._must(not (failed and fails), path, "completed with failed elements")
+            expected = [output_of(e, i, items[i]) for i, e in enumerate(elements)]
+            same = [
+                show(a) == show(b) if not isinstance(b, ItemFailure) else isinstance(a, ItemFailure)
+                for a, b in zip(result.output, expected, strict=True)
+            ]
+            self._must(all(same), path, "its output is not its elements'")
+        elif "PartFailedError" in result.error:
+            self._must(bool(failed) and fails, path, "no element failed")
+            own = [i for i in failed if "StepCancelledError" not in elements[i].error.partition(":")[0]]
+            first = [f"{path}[{i}]" for i in (own or failed) if f"'{path}[{i}]' failed" in result.error]
+            self._must(bool(first), path, f"names none of {failed}")
+            if not stops:
+                self._must(first[0] == f"{path}[{failed[0]}]", path, "names not the lowest failed index")
+        else:
+            self._must("StepCancelledError" in result.error and bool(stops), path, "failed for no reason")
+
+    def _element(
+        self, graph: Graph, node: Node, path: str, here: Mapping[str, Result], item: Any, stops: frozenset[str]
+    ) -> None:
+        if node.child is not None:
+            self._child(node, path, stops)
+        else:
+            self._body(graph, node, path, here, item, stops)
+
+    def _child(self, node: Node, path: str, stops: frozenset[str]) -> None:
+        graph, result = node.child, self.results[path]
+        assert graph is not None
+        self._scope(graph, path + "/", stops, in_always=node.spec.trigger is Trigger.ALWAYS)
+        inside = {n.id: self.results[f"{path}/{n.id}"] for n in graph.nodes}
+        broken = [i for i, r in inside.items() if r.is_broken]
+        stopped = [i for i, r in inside.items() if r.reason in ("cancelled", "timeout", "fail_fast")]
+        self._must(1 <= result.attempts <= limit_of(node), path, "was attempted too often")
+        if result.status == COMPLETED:
+            self._must(not broken and not stopped, path, f"completed, but not {broken}, {stopped}")
+            output = {i: inside[i].value for i in graph.ids(graph.sinks)}
+            self._must(show(result.output) == show(output), path, "its output is not its sinks'")
+        elif result.error.startswith("StepTimeoutError"):
+            self._must(path + "/" in self.overdue, path, "its time was not up")
+        elif result.error.startswith("StepCancelledError"):
+            self._must(bool(stops), path, "was not to stop")
+        else:
+            self._must(result.error.startswith("PartFailedError"), path, "failed for no reason")
+            named = [i for i in broken if f"'{path}/{i}' failed" in result.error]
+            self._must(bool(named), path, f"names none of {broken}")
+            cause = result.error.rpartition(" failed: ")[2]
+            if not stops and cause.startswith(BOOM):
+                self._must(result.attempts == limit_of(node), path, "was not tried again")
+
+    def _body(
+        self, graph: Graph, node: Node, path: str, here: Mapping[str, Result], item: Any, stops: frozenset[str]
+    ) -> None:
+        result, key = self.results[path], f"{graph.workflow.id}/{node.id}"
+        once = node.spec.delivery is Delivery.AT_MOST_ONCE
+        if once and result.status == COMPLETED and result.output == f"reconciled {path}":
+            self._must(node.reconcile is not None and self.case.script.plans[key].done is True, path, "nobody said so")
+            return
+        if result.error.startswith("StepCancelledError"):
+            self._must(bool(stops), path, "was not to stop")
+            return
+        if result.error.startswith("OutcomeUnknownError"):
+            said = self.case.script.plans[key].done is None or node.reconcile is None or bool(stops & CUTTING)
+            self._must(once and said, path, "its outcome is known")
+            return
+        last = self._outcome(graph, node, path, here, item, self.ran[path] - 1)
+        limit = limit_of(node)
+        if result.status == COMPLETED:
+            self._must(isinstance(last, Returned), path, f"its last run raised {last}")
+            assert isinstance(last, Returned)
+            self._must(show(result.output) == show(last.value), path, f"returned {last.value}")
+        else:
+            self._must(isinstance(last, str) and result.error.startswith(last), path, f"its last run: {last}")
+            final = last != BOOM or result.attempts == limit or bool(stops & CUTTING)
+            self._must(final, path, "was not tried again")
+        self._must(1 <= result.attempts <= limit, path, "was attempted too often")
+        for number in range(self.ran[path] - result.attempts, self.ran[path] - 1):
+            tried = self._outcome(graph, node, path, here, item, number)
+            self._must(tried == BOOM, path, f"its run {number} was the last: {tried}")
+
+    def _outcome(
+        self, graph: Graph, node: Node, path: str, here: Mapping[str, Result], item: Any, number: int
+    ) -> Returned | str:
+        """What a run returned, or the name of what it raised."""
+        given = given_to(self.case, node, here, graph, item)
+        try:
+            returned = self.case.script.run(f"{graph.workflow.id}/{node.id}", path, number, given)
+        except (Boom, Fatal) as error:
+            return FATAL if isinstance(error, Fatal) else BOOM
+        if node.branches and returned.goto is not None and refusal(graph, node, returned.goto):
+            return "RouteError"
+        return returned

@@ -1,0 +1,182 @@
+"""What the steps of a generated workflow do: a script that says, for each step, how each of its runs ends.
+
+The functions made here can be called for real, by any shell: they look their script up by the path in their ``ctx`` and
+by how often that path ran before. The pure driver reads the same script without calling anything. A run is counted by
+its outcome, so one that was cut short happens again exactly as it was.
+"""
+
+import inspect
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from ares.errors import NotDone
+from ares.workflow import Goto, ItemFailure
+
+ALWAYS_FAILS = 1_000
+
+
+class Boom(Exception):
+    """A failure that the generated retry policies retry."""
+
+
+class Fatal(Exception):
+    """A failure that they do not."""
+
+
+@attrs.frozen
+class Plan:
+    """What one step does.
+
+    Attributes:
+        fails: how many of its runs, the first ones, raise.
+        fatal: what they raise is ``Fatal``, not ``Boom``.
+        fails_at: only in instances whose path has one of these indices; None: in all.
+        length: how long a list it returns; None: it returns no list.
+        goto: the branches it chooses itself; None: it does not.
+        holds: what its condition says; None: that it raises.
+        answer: what its router says.
+        router_raises: the router raises instead.
+        writes: the variables it sets.
+        done: what its reconcile says: True, False, or None: that it raises.
+    """
+
+    fails: int = 0
+    fatal: bool = False
+    fails_at: frozenset[int] | None = None
+    length: int | None = None
+    goto: tuple[str, ...] | None = None
+    holds: bool | None = True
+    answer: Any = None
+    router_raises: bool = False
+    writes: tuple[str, ...] = ()
+    done: bool | None = True
+
+
+@attrs.frozen
+class Returned:
+    """A run that returned."""
+
+    value: Any
+    writes: tuple[tuple[str, Any], ...] = ()
+    goto: tuple[str, ...] | None = None
+
+
+def indices_in(path: str) -> set[int]:
+    """The map indices in a path."""
+    return {int(part.partition("]")[0]) for part in path.split("[")[1:]}
+
+
+def show(value: Any) -> str:
+    """A value as text that is the same in every process, and after its exceptions became records."""
+    if isinstance(value, ItemFailure):
+        return f"<{value.index} {show(value.item)} {str(value.error).rpartition(': ')[2]}>"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{k}:{show(v)}" for k, v in sorted(value.items())) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(show, value)) + "]"
+    return repr(value)
+
+
+class Script:
+    """The plans of all steps, by ``workflow id/step id``."""
+
+    def __init__(self, plans: Mapping[str, Plan]) -> None:
+        self.plans = dict(plans)
+        self._lock = threading.Lock()
+        #: How often each path ran, where the functions are called for real.
+        self.calls: Counter[str] = Counter()
+
+    def run(self, key: str, path: str, number: int, given: Mapping[str, Any]) -> Returned:
+        """How the run ``number`` (from 0) of an instance ends that takes these values. Raises if it does."""
+        plan = self.plans[key]
+        applies = plan.fails_at is None or indices_in(path) & plan.fails_at
+        if applies and number < plan.fails:
+            raise (Fatal if plan.fatal else Boom)(f"{path}#{number}")
+        digest = f"{zlib.crc32(show(given).encode()):08x}"
+        value: Any = f"{path}#{number}:{digest}"
+        if plan.length is not None:
+            value = [f"{value}:{i}" for i in range(plan.length)]
+        return Returned(value, tuple((name, self.written(name, path, number)) for name in plan.writes), plan.goto)
+
+    @staticmethod
+    def written(name: str, path: str, number: int) -> Any:
+        """What a run writes to a variable: ``total`` is added up, ``log`` extended, ``v`` replaced."""
+        if name == "total":
+            return 1 + zlib.crc32(path.encode()) % 100
+        return [f"{path}#{number}"] if name == "log" else f"{path}#{number}"
+
+    def condition(self, key: str) -> bool:
+        """What the condition says, or raises."""
+        holds = self.plans[key].holds
+        if holds is None:
+            raise Fatal(f"condition of {key}")
+        return holds
+
+    def route(self, key: str) -> Any:
+        """What the router answers, or raises."""
+        if self.plans[key].router_raises:
+            raise Fatal(f"router of {key}")
+        return self.plans[key].answer
+
+    def reconcile(self, key: str, path: str) -> str:
+        """What the reconcile finds, or raises."""
+        done = self.plans[key].done
+        if done is None:
+            raise Fatal(f"reconcile of {key}")
+        if not done:
+            raise NotDone
+        return f"reconciled {path}"
+
+    def next_call(self, path: str) -> int:
+        """Count a real call."""
+        with self._lock:
+            self.calls[path] += 1
+            return self.calls[path] - 1
+
+
+class _Function:
+    """A callable with just these parameters."""
+
+    def __init__(self, script: Script, key: str, parameters: Sequence[str]) -> None:
+        self.script = script
+        self.key = key
+        self.__name__ = self.__qualname__ = f"{type(self).__name__}_{key}"
+        kind = inspect.Parameter.KEYWORD_ONLY
+        self.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in ("ctx", *parameters)])
+
+
+class Body(_Function):
+    """A step's function."""
+
+    def __call__(self, *, ctx: Any, **given: Any) -> Any:
+        path = ctx.step.path
+        returned = self.script.run(self.key, path, self.script.next_call(path), given)
+        for name, value in returned.writes:
+            ctx.set(name, value)
+        return returned.value if returned.goto is None else Goto(*returned.goto, value=returned.value)
+
+
+class Condition(_Function):
+    """A step's condition."""
+
+    def __call__(self, *, ctx: Any, **_: Any) -> bool:
+        return self.script.condition(self.key)
+
+
+class Router(_Function):
+    """A step's router."""
+
+    def __call__(self, *, ctx: Any, **_: Any) -> Any:
+        return self.script.route(self.key)
+
+
+class Reconcile(_Function):
+    """A step's reconcile."""
+
+    def __call__(self, *, ctx: Any, **_: Any) -> str:
+        return self.script.reconcile(self.key, ctx.step.path)
