@@ -1,13 +1,18 @@
 """What a call is handed besides its arguments: how long it has, whether it is still wanted, and whom to tell.
 
 ``StepContext`` is a step's side of its attempt; what it does with a call (who keeps it, who waits for it) is the
-business of the ``AttemptPort`` behind it.
+business of the ``AttemptPort`` behind it. ``Context`` is a plugin's side of one call to it.
 """
 
+import threading
+import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from ares.records import Step, StepResult
+from ares.errors import UsageError
+from ares.events import Event
+from ares.records import ExperienceCheckpoint, Step, StepResult
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -162,3 +167,135 @@ class StepContext:
 def replace_port(ctx: StepContext, port: AttemptPort) -> None:
     """Give a context another attempt to speak to: one that is over has nothing behind it."""
     ctx._port = port  # noqa: SLF001 - of its own module
+
+
+# --- a plugin's side of a call ---------------------------------------------------------------------
+
+
+class PluginJournal(Protocol):
+    """What a plugin may ask of the journal. Every method blocks until the store has answered."""
+
+    def flush(self, execution_id: str | None = None) -> None:
+        """Commit what waits to be written, of one execution or of all."""
+
+    def snapshot(self, execution_id: str) -> ExperienceCheckpoint:
+        """All that the execution is, by what is committed."""
+
+    def append(self, event: Event) -> None:
+        """Keep an event that is in no journal yet."""
+
+
+class ExecutionPort(Protocol):
+    """What a Context needs of whoever walks the execution that a call belongs to."""
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The metadata that the run was given."""
+
+    def record(self, writer: str, entry: Any) -> None:
+        """Keep an entry of a history; ``writer`` is the plugin. Never blocks."""
+
+
+class NoExecution:
+    """Stands where a call belongs to no execution: at start, at stop, on an event of some other stream."""
+
+    metadata: Mapping[str, str] = MappingProxyType({})
+
+    def record(self, writer: str, entry: Any) -> None:
+        """There is nothing to record it with."""
+        raise UsageError(f"plugin {writer!r} records a {type(entry).__name__} in a call that belongs to no execution")
+
+
+class NoJournal:
+    """Stands where a bus was given no journal."""
+
+    def flush(self, execution_id: str | None = None) -> None:
+        """Nothing waits."""
+
+    def snapshot(self, execution_id: str) -> ExperienceCheckpoint:
+        """Nothing is known."""
+        raise UsageError(f"this bus has no journal to read execution {execution_id!r} from")
+
+    def append(self, event: Event) -> None:
+        """Nothing is kept."""
+        raise UsageError(f"this bus has no journal to keep {event.type!r} in")
+
+
+class Context:
+    """What a plugin is handed with every call.
+
+    Attributes:
+        execution_id: the execution that the call belongs to, "" if to none.
+        journal: the Runtime's journal, as far as plugins may use it.
+    """
+
+    __slots__ = ("_alarm", "_deadline", "_is_cancelled", "_lock", "_port", "_writer", "execution_id", "journal")
+
+    def __init__(self, execution_id: str, port: ExecutionPort, journal: PluginJournal, writer: str) -> None:
+        self.execution_id = execution_id
+        self.journal = journal
+        self._port = port
+        self._writer = writer
+        self._deadline: float | None = None
+        self._is_cancelled = False
+        self._lock = threading.Lock()
+        #: Held until the call is cancelled; there once somebody waits for that.
+        self._alarm: threading.Lock | None = None
+
+    def __repr__(self) -> str:
+        return f"<Context of {self._writer!r} {self.execution_id}>"
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The metadata that the run was given."""
+        return self._port.metadata
+
+    @property
+    def deadline(self) -> float | None:
+        """Until when an answer is waited for, in seconds of ``time.monotonic()``."""
+        return self._deadline
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the call should end: nobody waits for its answer any more, or its time is up."""
+        return self._is_cancelled or (self._deadline is not None and time.monotonic() >= self._deadline)
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep for so many seconds, or until the call is cancelled or its time is up. Returns ``cancelled``."""
+        if self._deadline is not None:
+            seconds = min(seconds, self._deadline - time.monotonic())
+        with self._lock:
+            if self._is_cancelled:
+                return True
+            if self._alarm is None:
+                self._alarm = threading.Lock()
+                self._alarm.acquire()
+            alarm = self._alarm
+        if seconds > 0 and alarm.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
+            alarm.release()  # for others that wait
+        return self.cancelled
+
+    def record(self, entry: Any) -> None:
+        """Add an entry (RouteEntry, ToolEntry, MemoryEntry, InterruptEntry, ErrorEntry, ScoringSignal) to the
+        execution's histories. Never blocks.
+
+        Raises:
+            UsageError: the call belongs to no execution.
+        """
+        self._port.record(self._writer, entry)
+
+
+def grant(ctx: Context, until: float) -> None:
+    """The call begins; an answer is waited for until then, in seconds of the monotonic clock."""
+    ctx._deadline = until  # noqa: SLF001 - of its own module
+
+
+def cancel(ctx: Context) -> None:
+    """Nobody waits for the call any more. Any thread."""
+    with ctx._lock:  # noqa: SLF001 - of its own module
+        if ctx._is_cancelled:  # noqa: SLF001
+            return
+        ctx._is_cancelled = True  # noqa: SLF001
+        alarm = ctx._alarm  # noqa: SLF001
+    if alarm is not None:
+        alarm.release()

@@ -12,6 +12,8 @@
     │   ├── ExecutionConflictError      the id exists with other inputs or another workflow
     │   ├── ExecutionBusyError          a live owner holds it
     │   ├── WorkflowChangedError        the definition differs from the one that was journaled
+    │   ├── RegistrationError           a plugin that cannot live on a bus
+    │   ├── HookOrderError              a declared order of hooks that cannot be kept
     │   └── RuntimeClosedError
     ├── SerializationError              a value that cannot cross the boundary
     ├── StoreError                      the store cannot keep or give what was asked
@@ -28,6 +30,14 @@
     │   ├── ReducerError
     │   ├── InvariantError              a body that broke a rule of its context
     │   └── RecordedError               stands for an exception of an earlier process
+    ├── PluginError                     a call to a plugin failed; what it raised is the cause
+    │   ├── PluginCrashError            it raised SystemExit, KeyboardInterrupt or another BaseException
+    │   ├── PluginTimeoutError          also a TimeoutError: no answer in time while it executed
+    │   │   └── PluginUnresponsiveError asked for nothing while an earlier call still hangs
+    │   ├── PluginBusyError             also a TimeoutError: no answer in time while it was queued
+    │   ├── PluginDeadlockError         a call that would wait for itself
+    │   ├── PluginNotRunningError       it has not started, failed to, or was stopped
+    │   └── InterceptorError            also a StepError: access was not granted, because nobody could say
     ├── ExecutionTimeoutError           also a TimeoutError
     ├── WorkflowNotCompletedError       what raise_for_status raises
     │   ├── WorkflowFailedError
@@ -176,6 +186,28 @@ class WorkflowChangedError(UsageError):
             f"execution {self.execution_id!r} was started by another definition: {'; '.join(parts)}. "
             "Resume with the old one, or pass accept_changes=True"
         )
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class RegistrationError(UsageError):
+    """A plugin that cannot live on a bus. Nothing was registered."""
+
+    plugin: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"plugin {self.plugin!r}: {self.problem}" if self.plugin else self.problem
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class HookOrderError(UsageError):
+    """``runs_after`` and ``runs_before`` ask for what cannot be. ``plugins`` are those concerned; none was started."""
+
+    problem: str
+    plugins: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"the order of hooks cannot be kept: {self.problem}"
 
 
 class RuntimeClosedError(UsageError):
@@ -353,6 +385,81 @@ class RecordedError(StepError):
 
     def __str__(self) -> str:
         return f"{self.type_name}: {self.message}" if self.message else self.type_name
+
+
+# --- plugins -----------------------------------------------------------------------------------
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class PluginError(AresError):
+    """The call ``call`` to ``plugin`` failed. Where the plugin raised something, that is the cause."""
+
+    plugin: str
+    call: str
+    problem: str = ""
+
+    def __str__(self) -> str:
+        return f"plugin {self.plugin!r}: {self.call} {self.problem or 'failed'}"
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class PluginCrashError(PluginError):
+    """The plugin raised what is meant to end a thread or a process. It ended neither."""
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class PluginTimeoutError(PluginError, TimeoutError):
+    """The call was executing and gave no answer within ``seconds``."""
+
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"plugin {self.plugin!r}: {self.call} {self.problem or f'gave no answer in {self.seconds:g} s'}"
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class PluginUnresponsiveError(PluginTimeoutError):
+    """The plugin still hangs in ``hung_call``, an earlier one. This call was not made."""
+
+    hung_call: str = ""
+
+    def __str__(self) -> str:
+        return f"plugin {self.plugin!r}: {self.call} was not made, because it still hangs in {self.hung_call}"
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class PluginBusyError(PluginError, TimeoutError):
+    """The call was queued behind others for ``seconds`` and was given up. It was not made."""
+
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"plugin {self.plugin!r}: {self.call} was still queued after {self.seconds:g} s and was not made"
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class PluginDeadlockError(PluginError):
+    """The call would wait for itself: each plugin of ``chain`` waits for the next one."""
+
+    chain: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"plugin {self.plugin!r}: {self.call} would wait for itself: {' -> '.join(self.chain)}"
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class PluginNotRunningError(PluginError):
+    """The plugin is not there to be called; ``state`` is where it stands."""
+
+    state: str = ""
+
+    def __str__(self) -> str:
+        return f"plugin {self.plugin!r}: {self.call} was not made, because it is {self.state}"
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class InterceptorError(PluginError, StepError):
+    """An interceptor failed, hung or gave an answer that is none: the step does not run."""
 
 
 # --- how an execution ended --------------------------------------------------------------------

@@ -21,28 +21,42 @@ if TYPE_CHECKING:
 
 #: How often the live display is drawn anew, per second.
 _PER_SECOND = 5
+#: Seconds to the first look whether it has begun.
+_FIRST_LOOK = 0.05
+#: Seconds that a thread which writes to a terminal that takes nothing may hold up the end.
+_JOIN_SECONDS = 1.0
 #: Seconds between two lines about a walk that gets on.
 _LINE_EVERY = 5.0
 #: How many of the running steps are named.
 _NAMED = 3
 
 
-def watching(session: Session, execution: Execution, workflow_id: str) -> AbstractContextManager[Any]:
-    """Show how an execution gets on, until the context ends; nothing with ``--json``."""
+@contextlib.contextmanager
+def watching(session: Session, execution: Execution, beginning: str) -> Iterator[None]:
+    """Show how an execution gets on, until the context ends; nothing with ``--json``.
+
+    Args:
+        session: where to.
+        execution: what is to begin, or not: that may fail.
+        beginning: what to say once it has begun.
+    """
     if session.as_json:
-        return nullcontext()
-    if session.err.is_terminal and not session.verbosity and not session.err.console.is_dumb_terminal:
-        return _live(session, execution, workflow_id)
-    return _lines(session, execution)
+        yield
+        return
+    is_live = session.err.is_terminal and not session.verbosity and not session.err.console.is_dumb_terminal
+    watcher = _Watcher(session, execution, beginning, says_lines=not is_live)
+    with _live(session, execution) if is_live else nullcontext(), watcher:
+        yield
+    watcher.say_beginning()
 
 
 # --- a terminal -----------------------------------------------------------------------------------------------
 
 
-def _live(session: Session, execution: Execution, workflow_id: str) -> AbstractContextManager[Any]:
+def _live(session: Session, execution: Execution) -> AbstractContextManager[Any]:
     from rich.live import Live
 
-    picture = _Picture(execution, workflow_id)
+    picture = _Picture(execution)
     return Live(
         console=session.err.console,
         get_renderable=picture.draw,
@@ -57,11 +71,10 @@ def _live(session: Session, execution: Execution, workflow_id: str) -> AbstractC
 class _Picture:
     """Draws one moment of a walk."""
 
-    def __init__(self, execution: Execution, workflow_id: str) -> None:
+    def __init__(self, execution: Execution) -> None:
         from rich.spinner import Spinner
 
         self._execution = execution
-        self._name = plain(workflow_id)
         self._began = time.monotonic()
         # Of ASCII: not every terminal has the others.
         self._spinner = Spinner("line")
@@ -80,42 +93,68 @@ class _Picture:
         progress = self._last
         grid = Table.grid(padding=(0, 1))
         if progress is None:
-            grid.add_row(self._spinner, Text(self._name, "bold"), Text("starting"), Text(elapsed))
+            grid.add_row(self._spinner, Text("starting"), Text(elapsed))
             return grid
         bar = ProgressBar(total=max(progress.total, 1), completed=progress.done, width=24)
         counts = Text(f"{progress.done:,} of {progress.total:,} steps", no_wrap=True)
-        grid.add_row(self._spinner, Text(self._name, "bold", no_wrap=True, overflow="ellipsis"), bar, counts, elapsed)
+        grid.add_row(self._spinner, bar, counts, Text(elapsed))
         running = Text(f"  running: {running_steps(progress)}", "dim", no_wrap=True, overflow="ellipsis")
         return Group(grid, running)
 
 
-# --- no terminal ----------------------------------------------------------------------------------------------
+# --- lines ----------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _lines(session: Session, execution: Execution) -> Iterator[None]:
-    ended = threading.Event()
-    began = time.monotonic()
+class _Watcher:
+    """A thread that says when an execution has begun and, where there is no live display, how it gets on."""
 
-    def watch() -> None:
+    def __init__(self, session: Session, execution: Execution, beginning: str, *, says_lines: bool) -> None:
+        self._session = session
+        self._execution = execution
+        self._lock = threading.Lock()
+        #: What is still to be said; whoever takes it says it.
+        self._beginning: str | None = beginning
+        self._says_lines = says_lines
+        self._began = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=f"ares-display {execution.id}", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(_JOIN_SECONDS)
+
+    def say_beginning(self) -> None:
+        """Say that it has begun, unless that was said."""
+        with self._lock:
+            beginning, self._beginning = self._beginning, None
+        if beginning is not None:
+            self._session.note(beginning)
+
+    def _watch(self) -> None:
         said: tuple[object, ...] = ()
-        while not ended.wait(_LINE_EVERY):
+        pause = _FIRST_LOOK
+        while not self._ended.wait(pause):
             try:
-                progress = execution.progress()
-                if progress is not None and said != (progress.done, progress.running):
+                progress = self._execution.progress()
+                if progress is None:
+                    continue
+                self.say_beginning()
+                if not self._says_lines:
+                    return
+                if pause == _LINE_EVERY and said != (progress.done, progress.running):
                     said = (progress.done, progress.running)
-                    counts = f"{progress.done:,} of {progress.total:,} steps done"
-                    elapsed = whole_seconds(time.monotonic() - began)
-                    session.note(f"{counts} after {elapsed}; running: {running_steps(progress)}")
+                    self._say(progress)
+                pause = _LINE_EVERY
             except Exception:
                 return  # stderr is gone, say; the walk goes on
 
-    thread = threading.Thread(target=watch, name=f"ares-display {execution.id}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
+    def _say(self, progress: Progress) -> None:
+        elapsed = whole_seconds(time.monotonic() - self._began)
+        counts = f"{progress.done:,} of {progress.total:,} steps done after {elapsed}"
+        self._session.note(f"{counts}; running: {running_steps(progress)}")
 
 
 def running_steps(progress: Progress) -> str:

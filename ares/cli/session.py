@@ -121,8 +121,9 @@ class Session:
             code = self.interrupted()
         with contextlib.suppress(OSError):  # nobody listens any more
             if self.as_json and self.document is not None:
-                stream = self._machine or sys.stdout
-                print(json.dumps(self.document), file=stream, flush=True)
+                print(json.dumps(self.document), file=self._machine or sys.stdout, flush=True)
+            if self._machine is not None:
+                self._machine.close()
         if code > 128:
             _exit_soon(code)
         return code

@@ -68,6 +68,8 @@ class _Walk:
     target: str
     store: str
     begin: Callable[[], WorkflowResult]
+    #: What to say once it has begun.
+    beginning: str
 
     @property
     def how_to_go_on(self) -> str:
@@ -97,8 +99,8 @@ def run(session: Session, wanted: Run) -> int:
         )
 
     kept = "nothing is kept: there is no --store and no ARES_STORE" if store == IN_PROCESS else f"store {store}"
-    session.note(f"running {workflow.id!r} as {execution_id} ({kept})")
-    return _walk(_Walk(session, runtime, workflow, execution_id, wanted.target, store, begin))
+    said = f"running {workflow.id!r} as {execution_id} ({kept})"
+    return _walk(_Walk(session, runtime, workflow, execution_id, wanted.target, store, begin, said))
 
 
 def resume(session: Session, wanted: Resume) -> int:
@@ -122,15 +124,15 @@ def resume(session: Session, wanted: Resume) -> int:
             timeout=wanted.timeout,
         )
 
-    session.note(f"resuming {execution_id} of {workflow.id!r} (store {store})")
-    return _walk(_Walk(session, runtime, workflow, execution_id, wanted.target, store, begin))
+    said = f"resuming {execution_id} of {workflow.id!r} (store {store})"
+    return _walk(_Walk(session, runtime, workflow, execution_id, wanted.target, store, begin, said))
 
 
 def _walk(walk: _Walk) -> int:
     """Walk on this thread, then say how it went."""
     session = walk.session
     try:
-        with watching(session, Execution(walk.runtime, walk.execution_id, None), walk.workflow.id):
+        with watching(session, Execution(walk.runtime, walk.execution_id, None), walk.beginning):
             result = walk.begin()
     except KeyboardInterrupt:
         return _interrupted(walk)

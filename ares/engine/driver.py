@@ -166,8 +166,9 @@ class Driver:
     def confirm_cancel(self, reason: str) -> None:
         """The cancel is recorded: whatever ends from now on, the execution does not complete."""
         with self._lock:
-            if self._cancel_reason is None:
-                self._cancel_reason = reason
+            if self._cancel_reason is not None or self.walk.state.cancelled is not None:
+                return  # what runs now is the clean-up
+            self._cancel_reason = reason
         for attempt in self.crew.all():
             attempt.cancel("cancelled", for_good=True)
         self.wake()
@@ -186,6 +187,8 @@ class Driver:
 
     def request_stop(self, reason: str, grace: float = CANCEL_GRACE) -> None:
         """Stop in good order: nothing begins, what runs has ``grace`` seconds, the rest is cut short."""
+        for attempt in self.crew.all():
+            attempt.cancel(reason)  # an inline body holds up the owner; it is asked to end here and now
         self.post(self.cutting.stop, reason, grace)
 
     def wake(self) -> None:
@@ -237,10 +240,15 @@ class Driver:
             self._want_no_place()
             self.cutting.try_finish()
             return None
-        if self._cancel_flag and self.walk.state.cancelled is None:
+        if self._is_barred:
             self._want_no_place()
             return None
         return self._dispatch()
+
+    @property
+    def _is_barred(self) -> bool:
+        """Whether a cancel is recorded, or about to be, and is no fact yet: then nothing begins."""
+        return self._cancel_flag and self.walk.state.cancelled is None
 
     def _heed(self) -> None:
         """Make a recorded cancel a fact, before anything else becomes one."""
@@ -299,7 +307,7 @@ class Driver:
 
     def _send_out(self) -> bool:
         """Hand out work to free workers. Returns whether there is more than they can take."""
-        while not self.walk.is_idle():
+        while not (self.walk.is_idle() or self._is_barred):
             if not self._take_place():
                 self._is_queued = True
                 self._pool.when_free(self._offered)

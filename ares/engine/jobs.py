@@ -52,6 +52,10 @@ def perform(attempt: Attempt) -> Answer:
 def _perform(attempt: Attempt) -> Answer:
     current.set(attempt)
     began = time.monotonic()
+    if attempt.cancelled and attempt.kind is WorkKind.BODY:
+        # A cancel was recorded between its start and this: whoever was told so sees no body begin any more.
+        error = StepCancelledError(attempt.path, "cancelled before it began")
+        return Failure(describe(error), error, not_done=True)
     try:
         return _STAGES[attempt.kind](attempt)
     except BaseException as error:

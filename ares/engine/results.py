@@ -16,6 +16,7 @@ from ares.errors import (
 )
 from ares.records import ErrorInfo, ExecutionStatus, StepResult, StepStatus
 from ares.walk.conclude import first_failure, unfinished
+from ares.walk.judge import describe
 from ares.walk.state import DONE, Instance, State
 from ares.walk.table import STATUS, Phase
 
@@ -191,7 +192,7 @@ class WorkflowResult:
             ExecutionStatus.WAITING: WorkflowWaitingError,
             ExecutionStatus.CANCELLED: WorkflowCancelledError,
         }.get(self.status, WorkflowNotCompletedError)
-        problem = "" if self.error is None else f"{type(self.error).__name__}: {self.error}"
+        problem = "" if self.error is None else str(describe(self.error))
         raise kind(self.execution_id, self.workflow_id, problem) from self.error
 
 

@@ -241,7 +241,7 @@ def safe_repr(value: object) -> str:
     """``repr`` that never raises, and never gives more than ``MAX_REPR`` characters."""
     try:
         text = repr(value)
-    except Exception as error:
+    except BaseException as error:  # SystemExit, say: a record must not fail its step
         text = f"<{type(value).__qualname__}, whose repr raised {type(error).__name__}>"
     return text if len(text) <= MAX_REPR else text[: MAX_REPR - 1] + "…"
 

@@ -22,31 +22,22 @@ the logs of the executions concerned. Only in ``best_effort`` do the entries sta
 ones of their execution, and are tried again with what comes after them.
 """
 
-import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ares.errors import LeaseLostError, StoreError
+from ares.errors import StoreError
 from ares.journal.clerk import Clerk
-from ares.journal.failures import failure_of
+from ares.journal.commit_queue import CommitQueue
 from ares.journal.protocol import Append, Claim, Entry, Store, Ticket
 from ares.journal.queued import QueuedLog, QueuedTicket
 
-#: Seconds that an entry nobody waits for may lie in the queue.
-_LINGER = 0.02
 #: Seconds after which a thread that waits looks for itself whether somebody leads.
 _RECHECK = 0.25
 #: Seconds from which on a thread that waits may lead: a transaction of which it cannot let go may take as long, when a
 #: store waits for somebody else's lock. With a shorter timeout the journal's own thread does it.
 _LEADS = 30.0
-#: Seconds between two tries of entries that could not be stored, unless somebody waits for one.
-_RETRY = 0.25
-#: Entries of one transaction: a few milliseconds' worth, so that a leader is soon done.
-_BATCH = 4_000
-#: Entries that ``best_effort`` keeps while the store fails; then it gives their executions up.
-_BACKLOG = 100_000
 
 
 class GroupCommit:
@@ -65,28 +56,16 @@ class GroupCommit:
     ) -> None:
         self._store = store
         self._prompt = prompt
-        self._persistent = persistent
         self._on_warning = on_warning
         self._clerk = Clerk(self._turn, name)
         self._leading = threading.Lock()
         self._mutex = threading.Lock()
-        #: Handed over and not yet taken by a leader, in order.
-        self._queue: list[QueuedTicket] = []
-        #: Taken and not stored, in order, all of it before what is queued. ``_unanswered``: some of it is not even
-        #: refused, because a leader is at work or was interrupted.
-        self._pending: list[QueuedTicket] = []
-        self._unanswered = False
-        #: Since when something is queued, and whether somebody wants it written without delay.
-        self._since = 0.0
-        self._wanted = False
+        self._queue = CommitQueue(store.name, persistent=persistent, answer=self._tell)
         #: Gates of threads that lead when theirs is opened, first come first served; and gates to be opened.
         self._waiting: dict[threading.Lock, QueuedTicket] = {}
         self._to_open: list[threading.Lock] = []
         #: Calls for the journal's thread to make, in order.
         self._outbox: list[tuple[Callable[[Any], None], Any]] = []
-        #: What the store failed with last, "" since it succeeded, and when it may be troubled again.
-        self._trouble = ""
-        self._retry_at = 0.0
         #: Set once, with the mutex: nothing is taken any more.
         self.closing = False
 
@@ -104,14 +83,12 @@ class GroupCommit:
             seq = log.last_seq
             entries = [Entry(seq + number, at, *draft) for number, draft in enumerate(drafts, 1)]
             ticket = QueuedTicket(self, log, Append(log.claim, entries, status, error), lazy=lazy)
-            if not self._queue:
-                self._since = time.monotonic()
-            # An interruption comes after a call, so none comes between the number and the place in the queue.
+            # An interruption between these two leaves a hole: the store refuses what follows, and nothing is overwritten.
             log.newest, log.last_seq = ticket, seq + len(entries)
-            self._queue.append(ticket)
+            self._queue.put(ticket)
             if self._prompt and not lazy:
-                self._wanted = True
-            wake = self._clerk.must_wake(urgent=self._wanted)
+                self._queue.is_urgent = True
+            wake = self._clerk.must_wake(urgent=self._queue.is_urgent)
         if wake:
             self._clerk.wake()
         return ticket
@@ -156,9 +133,9 @@ class GroupCommit:
     def nudge(self) -> None:
         """Try again what the store failed to take, if there is any."""
         with self._mutex:
-            if not self._pending or self.closing:
+            if not self._queue.has_backlog() or self.closing:
                 return
-            self._wanted = True
+            self._queue.is_urgent = True
             wake = self._clerk.must_wake(urgent=True)
         if wake:
             self._clerk.wake()
@@ -167,17 +144,14 @@ class GroupCommit:
         """Write what waits and take nothing more. Blocks for as long as the store does."""
         with self._mutex:
             self.closing = True
-            self._wanted = True
+            self._queue.is_urgent = True
         self._clerk.finish()
         with self._mutex:
-            rest = [ticket for ticket in self._pending + self._queue if not (ticket.done and ticket.error is None)]
-            self._pending, self._queue = [], []
-            for ticket in rest:
-                self._answer(ticket, self._is_closed(ticket.log.claim))
-            lost = sum(len(ticket.append.entries) for ticket in rest)
-            if lost:
+            rest = self._queue.give_up(lambda ticket: self._is_closed(ticket.log.claim))
+            if rest:
+                count = sum(len(ticket.append.entries) for ticket in rest)
                 runs = len({ticket.log for ticket in rest})
-                self._outbox.append((self._on_warning, f"{lost} entries of {runs} executions could not be stored"))
+                self._outbox.append((self._on_warning, f"{count} entries of {runs} executions could not be stored"))
         self._hand_on()
         self._deliver()
 
@@ -191,8 +165,8 @@ class GroupCommit:
         """Have the journal's thread see to a ticket without delay; False when there is no such thread any more."""
         with self._mutex:
             if not ticket.done and not ticket.lazy:
-                self._wanted = True
-            wake = self._clerk.must_wake(urgent=self._wanted or bool(self._outbox))
+                self._queue.is_urgent = True
+            wake = self._clerk.must_wake(urgent=self._queue.is_urgent or bool(self._outbox))
         return not wake or self._clerk.wake()
 
     def _sleep_on(self, ticket: QueuedTicket, pause: float, *, leads: bool) -> None:
@@ -234,7 +208,7 @@ class GroupCommit:
 
     def _commit(self) -> None:
         with self._mutex:
-            batch = self._take()
+            batch = self._queue.take()
         if not batch:
             return
         sync = any(not ticket.lazy for ticket in batch)
@@ -244,59 +218,16 @@ class GroupCommit:
             if len(results) != len(batch):
                 raise ValueError(f"{len(results)} answers to {len(batch)} appends")
         except KeyboardInterrupt:
-            raise  # not the store's; the batch stays pending
+            raise  # not the store's; whoever leads next takes the same batch
         except BaseException as error:  # whatever it is, somebody waits for an answer
             results = [error] * len(batch)
         with self._mutex:
-            self._settle(batch, results)
+            warning = self._queue.settle(batch, results)
+            if warning:
+                self._outbox.append((self._on_warning, warning))
 
-    def _take(self) -> list[QueuedTicket]:
-        """What the next transaction is to hold: everything pending, then what is queued, up to its size."""
-        batch: list[QueuedTicket] = []
-        taken = rows = 0
-        for ticket in itertools.chain(self._pending, self._queue):
-            if rows >= _BATCH:
-                break
-            taken += 1
-            if ticket.log.failure is not None:
-                self._answer(ticket, ticket.log.failure)
-            elif not ticket.done or ticket.error is not None:
-                batch.append(ticket)
-                rows += len(ticket.append.entries)
-        moved = max(0, taken - len(self._pending))
-        # Listed as pending before it leaves the queue: what is in both is seen to be done the second time.
-        self._pending = batch + self._pending[taken:]
-        self._unanswered = bool(batch)
-        del self._queue[:moved]
-        if not self._queue:
-            self._wanted = False
-        return batch
-
-    def _settle(self, batch: Sequence[QueuedTicket], results: Sequence[BaseException | None]) -> None:
-        kept: list[QueuedTicket] = []
-        trouble = ""
-        persistent = self._persistent and self._backlog() <= _BACKLOG
-        for ticket, result in zip(batch, results, strict=True):
-            if result is None:
-                self._answer(ticket, None)
-                continue
-            failure = failure_of(self._store.name, ticket.log.claim.execution_id, result)
-            if persistent and not isinstance(failure, LeaseLostError):
-                kept.append(ticket)
-                trouble = failure.problem
-            else:
-                ticket.log.fail(failure)
-            self._answer(ticket, failure)
-        self._pending = kept + self._pending[len(batch) :]
-        self._unanswered = any(not ticket.done for ticket in self._pending)
-        if trouble and trouble != self._trouble:
-            self._outbox.append((self._on_warning, f"{self._store.name}: {trouble}; what it did not take is kept"))
-        self._trouble = trouble
-        self._retry_at = time.monotonic() + _RETRY if trouble else 0.0
-
-    def _answer(self, ticket: QueuedTicket, error: StoreError | None) -> None:
-        if ticket.done:
-            return
+    def _tell(self, ticket: QueuedTicket, _error: StoreError | None) -> None:
+        """Under the mutex: have everybody hear who waits for a ticket that is done in this moment."""
         if ticket.gates:
             self._to_open += ticket.gates
             for gate in ticket.gates:
@@ -305,8 +236,6 @@ class GroupCommit:
         if ticket.callbacks:
             callbacks, ticket.callbacks = ticket.callbacks, None
             self._outbox += [(fn, ticket) for fn in callbacks]
-        ticket.error = error
-        ticket.done = True
 
     def _hand_on(self) -> None:
         """Open the gates of whoever has an answer, and of one who leads next; wake the journal's thread if need be."""
@@ -318,7 +247,7 @@ class GroupCommit:
                 if ticket.gates is not None:
                     ticket.gates.remove(gate)
                 gates.append(gate)
-            urgent = bool(self._outbox) or (self._wanted and bool(self._queue))
+            urgent = bool(self._outbox) or (self._queue.is_urgent and self._queue.is_waiting())
             wake = urgent and self._clerk.must_wake(urgent=True)
         for gate in gates:
             gate.release()
@@ -333,7 +262,7 @@ class GroupCommit:
         with self._mutex:
             self._clerk.awake()
             now = time.monotonic()
-            due = self._due(now)
+            due = self._queue.due(now, closing=self.closing)
             if self._outbox:
                 return 0.0
             if due is None or due > now:
@@ -342,15 +271,6 @@ class GroupCommit:
                 return self._clerk.sleep(None if due is None else due - now)
         self._lead(None)
         return 0.0
-
-    def _due(self, now: float) -> float | None:
-        if self._queue or self._unanswered:
-            due = now if self._wanted or self.closing else self._since + _LINGER
-        elif self._pending and self._wanted:
-            due = now
-        else:
-            return None
-        return due if self.closing else max(due, self._retry_at)
 
     def _deliver(self) -> None:
         while True:
@@ -364,11 +284,6 @@ class GroupCommit:
                 except BaseException as error:  # a callback's own failure must not silence the journal
                     if fn is not self._on_warning:
                         self._outbox.append((self._on_warning, f"a callback of the journal failed: {error!r}"))
-
-    # --- words ---
-
-    def _backlog(self) -> int:
-        return sum(len(ticket.append.entries) for ticket in itertools.chain(self._pending, self._queue))
 
     def _is_closed(self, claim: Claim) -> StoreError:
         return StoreError(self._store.name, "the journal is closed", claim.execution_id)

@@ -180,7 +180,10 @@ class Store(Protocol):
         """Executions, newest first."""
 
     def request(self, execution_id: str, kind: str, body: str) -> bool:
-        """Leave a request for whoever walks the execution; False when it has ended. Raises if there is none."""
+        """Leave a request for whoever walks the execution; False when it has ended. Raises if there is none.
+
+        What is open when an execution ends goes with that append: it must not meet the execution when it is reopened.
+        """
 
     def requests(self, lease: int, after: int = 0) -> Sequence[Request]:
         """The open requests of the executions that ``lease`` claims, oldest first, numbered above ``after``."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class QueuedTicket:
     """The promise that one append will be stored. ``done`` is set last, and never taken back."""
 
-    __slots__ = ("_group", "append", "callbacks", "done", "error", "gates", "lazy", "log")
+    __slots__ = ("_group", "append", "callbacks", "done", "error", "gates", "lazy", "log", "stored")
 
     def __init__(
         self,
@@ -35,6 +35,8 @@ class QueuedTicket:
         self.lazy = lazy
         self.done = refusal is not None
         self.error = refusal
+        #: Whether its entries are in the store: also later than an answer that they are not.
+        self.stored = False
         self.gates: list[threading.Lock] | None = None
         self.callbacks: list[Callable[[Ticket], None]] | None = None
 

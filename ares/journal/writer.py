@@ -215,11 +215,12 @@ class StoreJournal:
     # --- what comes in from outside ---
 
     def watch(self, execution_id: str, on_request: Callable[[Request], None]) -> Callable[[], None]:
-        """As ``Journal.watch``. Over a store that keeps references ``on_request`` is called by the thread that calls
-        ``watch`` or ``request``."""
+        """As ``Journal.watch``, but that old requests are told by the thread that calls ``watch``, before it returns.
+        Over a store that keeps references new ones are told by the thread that calls ``request``."""
         self._current_lease()
         end = self._inbox.watch(execution_id, on_request)
-        self._look()
+        # What was left before anybody walked it is heard before anything of it begins.
+        self._inbox.deliver()
         return end
 
     def request(self, execution_id: str, kind: str, body: str) -> bool:

@@ -258,6 +258,9 @@ class VolatileStore:
             found.error = append.error
             entries = append.entries
             found.ended_at = None if status not in ENDED else entries[-1].at if entries else time.time_ns()
+            if status in ENDED and found.requests:
+                self._requests = {n: pair for n, pair in self._requests.items() if pair[0] is not found}
+                found.requests = 0
 
     def _row(self, found: _Execution) -> ExecutionRow:
         new = found.new

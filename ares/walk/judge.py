@@ -18,7 +18,7 @@ def describe(error: BaseException, traceback: str = "") -> ErrorInfo:
     name = kind.__qualname__ if is_known else f"{kind.__module__}.{kind.__qualname__}"
     try:
         message = str(error)
-    except Exception as inner:
+    except BaseException as inner:  # SystemExit, say: whatever it is, it is not what the step failed with
         message = f"<its message cannot be shown: {type(inner).__name__}>"
     return ErrorInfo(name, message, traceback)
 

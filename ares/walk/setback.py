@@ -71,7 +71,8 @@ class _Plan:
         if path.endswith("]"):
             base, _, index = path[:-1].rpartition("[")
             owner = self._state.find(base)
-            if owner is None or owner.parts is None or not index.isdecimal() or int(index) >= owner.parts.length:
+            is_index = index.isdecimal() and index == str(int(index))
+            if owner is None or owner.parts is None or not is_index or int(index) >= owner.parts.length:
                 raise UsageError(f"rerun names {path!r}, which is no element of this execution")
             self._elements[path] = SetBack(path, redo=True, fresh=True)
             self._keep(owner)

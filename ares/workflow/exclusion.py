@@ -74,17 +74,10 @@ def contexts(graph: "Graph") -> list[Context | None]:
     for index in graph.order:
         node = graph.nodes[index]
         if node.branch_of is not None:
-            found[index] = _of_branch(graph, node, node.branch_of, found)
+            found[index] = Context(Tie(node.branch_of, index), found[node.branch_of])
         elif node.deps:
             found[index] = _of_step(graph, node, found)
     return found
-
-
-def _of_branch(graph: "Graph", node: "Node", point: int, found: list[Context | None]) -> Context:
-    context = Context(Tie(point, node.index), found[point])
-    others = [d for d in node.deps if d != point]
-    fits = all(_is_outer(found[d], context) for d in others)
-    return context if fits and _is_inside(graph, others, context, found) else Context(None, context)
 
 
 def _of_step(graph: "Graph", node: "Node", found: list[Context | None]) -> Context | None:
@@ -93,17 +86,15 @@ def _of_step(graph: "Graph", node: "Node", found: list[Context | None]) -> Conte
     for dep in node.deps:
         if not _is_outer(found[dep], longest):
             common = _common(common, found[dep])
-    fits = common is longest and _is_inside(graph, node.deps, longest, found)
+    fits = common is longest and _is_inside(graph, node, longest, found)
     if node.spec.trigger is Trigger.ALWAYS:
         return None if fits and longest is None else Context(None, None)
     return longest if fits else Context(None, common)
 
 
-def _is_inside(
-    graph: "Graph", deps: "tuple[int, ...] | list[int]", context: Context | None, found: list[Context | None]
-) -> bool:
+def _is_inside(graph: "Graph", node: "Node", context: Context | None, found: list[Context | None]) -> bool:
     """Tell whether a step with this context is tied to each branch point that it depends on directly."""
-    for dep in deps:
+    for dep in node.deps:
         if graph.nodes[dep].branches:
             at = _at_depth(context, _depth(found[dep]) + 1)
             if at is None or at.tie is None or at.tie.point != dep:

@@ -1,9 +1,12 @@
 """The command in processes of its own, as a shell would start it."""
 
 import json
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+
+from ares.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOWS = Path(__file__).with_name("flows.py")
@@ -80,11 +85,45 @@ def ares(*arguments: str | Path, cwd: Path, **more: str) -> Ended:
 
 
 def ares_each(commands: Mapping[str, Sequence[str | Path]], *, cwd: Path, **more: str) -> dict[str, Ended]:
-    """Run several commands, two at a time: most of each is the interpreter starting."""
+    """Run several commands, two at a time."""
     with ThreadPoolExecutor(2) as pool:
-        return dict(
-            zip(commands, pool.map(lambda arguments: ares(*arguments, cwd=cwd, **more), commands.values()), strict=True)
-        )
+        ended = pool.map(lambda arguments: ares(*arguments, cwd=cwd, **more), commands.values())
+        return dict(zip(commands, ended, strict=True))
+
+
+def forked(*arguments: str | Path, cwd: Path, **more: str) -> Ended:
+    """As ``ares``, in a process that was forked from one that has imported everything: ten times as quick.
+
+    Such a process leaves without the interpreter's own clean-up. Where the end matters, use ``ares``.
+    """
+    out, err = (Path(tempfile.mkstemp(dir=cwd, prefix=".said-")[1]) for _ in range(2))
+    process = _FORKED.Process(
+        target=_run_forked, args=([str(a) for a in arguments], cwd, out, err, environment(**more))
+    )
+    process.start()
+    process.join(DEADLINE)
+    if process.is_alive():
+        process.kill()
+        raise TimeoutError(f"{arguments}: {err.read_text()}")
+    ended = Ended(process.exitcode or 0, out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8"))
+    process.close()
+    out.unlink()
+    err.unlink()
+    return ended
+
+
+def _run_forked(arguments: list[str], cwd: Path, out: Path, err: Path, env: Mapping[str, str]) -> None:
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    for number, file in ((1, out), (2, err)):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND), number)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(main(arguments))
+
+
+_FORKED = multiprocessing.get_context("forkserver")
+_FORKED.set_forkserver_preload(["ares.cli", "ares.stores.sqlite", "typer._adapters"])
 
 
 def wait_until(holds: Callable[[], object], what: str) -> None:

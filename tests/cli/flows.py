@@ -153,13 +153,13 @@ def cling(marks: Path) -> None:
 
 # --- cancelling -----------------------------------------------------------------------------------------------
 
-chain = Workflow("chain", inputs={"marks": Path, "go": Path})
+chain = Workflow("chain", inputs={"marks": Path})
 
 
-def _link(ctx: StepContext, marks: Path, go: Path) -> None:
+def _link(ctx: StepContext, marks: Path) -> None:
     leave_line(marks, ctx.step.path)
     if ctx.step.path == "link_2":
-        wait_for_file(go)
+        wait_for_cancel(ctx)
         leave_line(marks, f"returned at {time.monotonic()}")
 
 

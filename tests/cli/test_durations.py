@@ -18,7 +18,7 @@ def test_a_span_is_a_number_of_exact_seconds(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "30", "d", "1.5h", "-1d", "1y", "1 d", "1D", "1d1h", "١d", "99999999999999d", "36501d", "1d\n2d"]
+    "text", ["", "30", "d", "1.5h", "-1d", "1y", "1 d", "1D", "1d1h", "\u0661d", "99999999999999d", "36501d", "1d\n2d"]
 )
 def test_what_is_no_span_is_refused(text: str) -> None:
     with pytest.raises(UsageError):

@@ -140,7 +140,10 @@ def test_a_file_that_is_no_python_is_named(here: Path) -> None:
             "broken_flow.py:2: it exits while it is loaded; guard it by: if __name__ == '__main__'",
         ),
         (
-            "from ares import Workflow\nworkflow = Workflow('w')\n@workflow.step\ndef a(): ...\n@workflow.step\ndef a(): ...\n",
+            (
+                "from ares import Workflow\nworkflow = Workflow('w')\n"
+                "@workflow.step\ndef a(): ...\n@workflow.step\ndef a(): ...\n"
+            ),
             "broken_flow.py:5: DefinitionError: workflow 'w', step 'a': there is a step 'a' already",
         ),
     ],
@@ -183,7 +186,7 @@ def test_a_target_may_make_the_runtime_itself(tmp_path: Path) -> None:
 
 
 def test_options_that_only_a_runtime_takes_are_refused_beside_the_targets_own() -> None:
-    with pytest.raises(UsageError, match="--durability and --workers: flow.py decides that itself"):
+    with pytest.raises(UsageError, match=r"--durability and --workers: flow.py decides that itself"):
         program(Runtime).runtime(":memory:", durability="async", max_workers=2)
 
 

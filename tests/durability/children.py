@@ -44,6 +44,15 @@ def counted(file: str) -> Counter[str]:
     return Counter(traces(file))
 
 
+class Ran(list[str]):
+    """The bodies that began in this process, in order."""
+
+    def since(self) -> list[str]:
+        """Those since this was asked last."""
+        new, self[:] = list(self), []
+        return new
+
+
 def die() -> None:
     """End this process as ``kill -9`` would."""
     os.kill(os.getpid(), signal.SIGKILL)
@@ -281,4 +290,41 @@ def rich() -> Workflow:
     return wf
 
 
-WORKFLOWS: dict[str, Callable[[], Workflow]] = {"rich": rich}
+# --- workflows that kill their process --------------------------------------------------------------------------------
+
+
+def deadly_pay() -> Workflow:
+    """An at_most_once body that dies of its own effect."""
+    wf = Workflow("deadly_pay", inputs={"effects": str})
+
+    @wf.step(delivery="at_most_once")
+    def pay(effects: str) -> None:
+        leave(effects, "pay")
+        die()
+
+    wf.step(lambda pay: "sent", id="send")
+    return wf
+
+
+def reconciled_pay() -> Workflow:
+    """As ``deadly_pay``, but somebody can be asked; where nothing is found, the body lives the second time."""
+    wf = Workflow("reconciled_pay", inputs={"effects": str, "found": bool})
+
+    def ask(ctx: ares.StepContext, effects: str, found: bool) -> str:
+        leave(effects, f"ask {ctx.idempotency_key}")
+        if not found:
+            raise NotDone
+        return "paid"
+
+    @wf.step(delivery="at_most_once", reconcile=ask)
+    def pay(ctx: ares.StepContext, effects: str) -> str:
+        leave(effects, f"pay {ctx.idempotency_key}")
+        if len(traces(effects)) == 1:
+            die()
+        return "paid"
+
+    wf.step(lambda pay: pay, id="send")
+    return wf
+
+
+WORKFLOWS: dict[str, Callable[[], Workflow]] = {make.__name__: make for make in (rich, deadly_pay, reconciled_pay)}

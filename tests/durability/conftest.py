@@ -1,10 +1,13 @@
 """What the tests of promises share: a place for child processes, and files that live as long as a test."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ares import Runtime
+from tests.durability.children import Ran
 from tests.durability.nursery import Nursery
 
 
@@ -31,3 +34,31 @@ def db(tmp_path: Path) -> str:
 def effects(tmp_path: Path) -> str:
     """A place for side-effect lines."""
     return str(tmp_path / "effects.txt")
+
+
+@pytest.fixture
+def ran() -> Ran:
+    """The bodies that began."""
+    return Ran()
+
+
+@pytest.fixture
+def broken() -> set[str]:
+    """Names of steps that fail, as long as they are in here."""
+    return set()
+
+
+@pytest.fixture
+def again(db: str) -> Iterator[Callable[..., Runtime]]:
+    """A function that closes the Runtime it gave before and gives a new one on the same file."""
+    made: list[Runtime] = []
+
+    def new(store: Any = None, **options: Any) -> Runtime:
+        while made:
+            made.pop().close()
+        made.append(Runtime(store or db, **{"max_workers": 2, **options}))
+        return made[0]
+
+    yield new
+    while made:
+        made.pop().close()

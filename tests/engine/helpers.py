@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import ares
 from ares import Runtime, Workflow
@@ -221,7 +221,7 @@ class Child:
         assert err == "", err
         return out
 
-    def __enter__(self) -> "Child":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

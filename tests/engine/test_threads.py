@@ -246,8 +246,8 @@ def test_a_step_starts_as_soon_as_its_own_dependencies_are_done(runtime: Make) -
     d_is_done = Gate()
     wf.step(lambda: None, id="a")
     wf.step(lambda: None, id="b", depends_on=["a"])
-    wf.step(lambda: d_is_done.wait(), id="c", depends_on=["a"])  # a slow stranger: it ends only after d
-    wf.step(lambda: d_is_done.open(), id="d", depends_on=["b"])
+    wf.step(d_is_done.wait, id="c", depends_on=["a"])  # a slow stranger: it ends only after d
+    wf.step(d_is_done.open, id="d", depends_on=["b"])
 
     result = rt.run(wf).raise_for_status()
 

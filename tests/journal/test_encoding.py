@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ares.errors import SerializationError
@@ -123,6 +123,7 @@ def test_every_kind_of_fact_and_note_is_among_those_tried_here() -> None:
     assert set(ENTRIES) == kinds
 
 
+@settings(deadline=None)
 @given(entries)
 @example(f.Failed("a", 1, 0, 1, ErrorInfo("E", "\ud83d\ude00 and \ud800")))
 @example(f.Routed("a", 1, 0, (), "router", "", {"$tuple": float("nan")}))
@@ -133,6 +134,7 @@ def test_whatever_stands_in_an_entry_comes_back_as_it_was(entry: Any) -> None:
     assert type(again) is type(entry)
 
 
+@settings(deadline=None)
 @given(entries)
 def test_a_body_is_one_line_of_ascii_that_any_json_parser_reads(entry: Any) -> None:
     text = encode(entry, CODEC)
@@ -157,7 +159,9 @@ def test_the_usual_start_of_a_step_costs_two_characters() -> None:
 
 
 def test_scores_in_numbers_of_the_users_own_kind_come_back_as_floats() -> None:
-    again = there_and_back(f.Routed("a", 1, 0, ("b",), "router", "", {"b": Decimal("0.25"), "c": 1}))
+    scores: Any = {"b": Decimal("0.25"), "c": 1}
+
+    again = there_and_back(f.Routed("a", 1, 0, ("b",), "router", "", scores))
 
     assert repr(again.scores) == "{'b': 0.25, 'c': 1.0}"
 
@@ -316,6 +320,7 @@ def decode_or_refuse(kind: str, path: str, text: Any) -> None:
         assert len(refusal.problem) <= 300
 
 
+@settings(deadline=None)
 @given(entries, st.data())
 def test_text_that_was_tampered_with_is_read_or_refused_and_nothing_else(entry: Any, data: st.DataObject) -> None:
     text = encode(entry, CODEC)
@@ -339,11 +344,13 @@ json_trees = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.sampled_from([entry.kind for entry in ENTRIES]), json_trees)  # type: ignore[attr-defined]  # each has one
 def test_json_of_another_shape_is_read_or_refused_and_nothing_else(kind: str, tree: Any) -> None:
     decode_or_refuse(kind, "some/step[1]", json.dumps(tree))
 
 
+@settings(deadline=None)
 @given(entries, st.data())
 def test_text_that_was_cut_is_refused(entry: Any, data: st.DataObject) -> None:
     text = encode(entry, CODEC)

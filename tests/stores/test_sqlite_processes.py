@@ -268,10 +268,11 @@ def test_a_request_of_another_process_is_heard_soon(path: Path) -> None:
 journal = StoreJournal(SqliteStore(path))
 journal.start()
 journal.create(new("e1"), "RUNNING", [], claimed=True)
-heard = threading.Event()
-journal.watch("e1", lambda request: (print(request.kind, request.body, flush=True), heard.set()))
+heard = threading.Semaphore(0)
+journal.watch("e1", lambda request: (print(request.kind, request.body, flush=True), heard.release()))
 print("watches", flush=True)
-assert heard.wait(30)
+for _ in range(5):
+    assert heard.acquire(timeout=30)
 journal.close()
 """,
         path,
@@ -281,10 +282,13 @@ journal.close()
     store = SqliteStore(path)
     store.open()
 
-    assert store.request("e1", "cancel", '"why"')
-    begun = time.monotonic()
-    assert child.stdout.readline() == 'cancel "why"\n'
+    delays = []
+    for number in range(5):
+        assert store.request("e1", "cancel", str(number))
+        begun = time.monotonic()
+        assert child.stdout.readline() == f"cancel {number}\n"
+        delays.append(time.monotonic() - begun)
 
-    assert time.monotonic() - begun < 1.5
+    assert min(delays) < 0.5  # the others may have met a busy machine
     finish(child)
     store.close()

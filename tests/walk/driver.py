@@ -234,7 +234,7 @@ class Driver(Hand):
         cut = self.cuts.pop(self.random.randrange(len(self.cuts)))
         instance = cut.instance
         work = self.held.get(instance.path)
-        if work is not None and work.instance is instance:
+        if work is not None and work.instance is instance and work.epoch == cut.epoch:
             del self.held[instance.path]
         if instance.epoch == cut.epoch and instance.phase in (Phase.RUNNING, Phase.RECONCILING):
             error = StepCancelledError(instance.path, cut.reason)
@@ -272,7 +272,11 @@ class Driver(Hand):
         self._resume(reopen=False)
 
     def _resume(self, *, reopen: bool, rerun: tuple[str, ...] | str = ()) -> None:
-        self.resume(rerun, reopen=reopen)
+        try:
+            self.resume(rerun, reopen=reopen)
+        except UsageError:
+            # An at_most_once step that completed would run again: name them all.
+            self.resume([i.path for i in self.walk.state.instances() if i.index is None], reopen=reopen)
         self.committed = len(self.journal)
 
     def _taken_up_again(self) -> bool:
@@ -292,12 +296,7 @@ class Driver(Hand):
             rerun = tuple(self.random.sample(paths, min(len(paths), self.random.randint(0, 2))))
             if self.random.random() < 0.2:
                 rerun = "item_failures"
-        try:
-            self._resume(reopen=self.end == "CANCELLED", rerun=rerun)
-        except UsageError:
-            # An at_most_once step that completed would run again: name them all.
-            named = [i.path for i in self.walk.state.instances() if i.index is None]
-            self._resume(reopen=self.end == "CANCELLED", rerun=tuple(named))
+        self._resume(reopen=self.end == "CANCELLED", rerun=rerun)
 
     # --- what one sees ---------------------------------------------------------------------------------
 

@@ -281,6 +281,11 @@ def insert_request(connection: sqlite3.Connection, key: int, kind: str, body: st
     )
 
 
+def delete_requests_of(connection: sqlite3.Connection, key: int) -> None:
+    """Forget what was asked of an execution."""
+    connection.execute("DELETE FROM requests WHERE execution = ?", (key,))
+
+
 def delete_request(connection: sqlite3.Connection, number: int) -> None:
     """Forget a request; its number is not given out again."""
     connection.execute("DELETE FROM requests WHERE number = ?", (number,))

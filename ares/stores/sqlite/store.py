@@ -173,17 +173,27 @@ class SqliteStore:
         except StoreError as error:
             if len(appends) == 1 or not _faults.may_be_one_rows(error.__cause__):
                 raise
-            results = [self._append_alone(append, sync=sync) for append in appends]
+            results = self._append_each(appends, sync=sync)
             if all(isinstance(result, StoreError) and not isinstance(result, LeaseLostError) for result in results):
                 raise
             return results
 
-    def _append_alone(self, append: Append, *, sync: bool) -> Exception | None:
-        write = functools.partial(self._append, [append])
-        try:
-            return self._database.write(write, sync=sync, again=write)[0]
-        except StoreError as error:
-            return self._refused(append, error)
+    def _append_each(self, appends: Sequence[Append], *, sync: bool) -> list[Exception | None]:
+        """One transaction each; what follows a refused append in its execution shares its fate."""
+        results: list[Exception | None] = []
+        refused: dict[int, Exception] = {}
+        for append in appends:
+            result = refused.get(append.claim.key)
+            if result is None:
+                write = functools.partial(self._append, [append])
+                try:
+                    (result,) = self._database.write(write, sync=sync, again=write)
+                except StoreError as error:
+                    result = self._refused(append, error)
+            if result is not None:
+                refused[append.claim.key] = result
+            results.append(result)
+        return results
 
     def _append(self, appends: Sequence[Append], connection: sqlite3.Connection) -> list[Exception | None]:
         held = _rows.held(connection, list({append.claim.key: None for append in appends}))
@@ -342,6 +352,7 @@ class SqliteStore:
         ended_at = None
         if status in ENDED:
             ended_at = append.entries[-1].at if append.entries else time.time_ns()
+            _rows.delete_requests_of(connection, append.claim.key)
         _rows.set_status(connection, append.claim.key, status, append.error, ended_at)
 
     def _doom(self, before: int, above: int, connection: sqlite3.Connection) -> tuple[int, int]:

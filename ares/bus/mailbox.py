@@ -1,0 +1,152 @@
+"""An actor's mailbox: a lane for calls and a lane for events. It knows nothing of what is in them.
+
+The *control lane* never blocks and is unbounded, because each message in it has a caller who waits, or a timeout. The
+*event lane* is bounded and drops. Calls come first, always: a flood of events delays a call by one event at most.
+
+Putting and closing share one lock. So a message is either refused, or in the lane when ``close`` looks, and whoever
+closes can answer it; none gets lost between the two.
+
+The one reader sleeps on a ``SimpleQueue``, whose put and get are single calls of C. A call that is put wakes it. An
+event wakes it when it is in *deep* sleep. After it has taken events it sleeps *light* for ``REST`` seconds, and is only
+woken for a lane that is half full. What wakes it for events is a token in the control lane.
+
+The lock is reentrant: a finalizer that the garbage collector runs in here may emit an event.
+"""
+
+import threading
+import time
+from contextlib import suppress
+from enum import Enum
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from ares.bus.buffer import REST, Counts, EventBuffer
+from ares.events import Delivery, Event
+
+
+class _Sleep(Enum):
+    AWAKE = 0
+    LIGHT = 1
+    DEEP = 2
+
+
+class MailboxClosedError(Exception):
+    """The actor takes no more messages."""
+
+
+class Mailbox:
+    """Both lanes of one actor.
+
+    Args:
+        events: What ``get`` returns instead of a message when it is time to take events.
+        capacity: Of the event lane; 0 for a reader that wants none.
+    """
+
+    def __init__(self, events: Any, capacity: int = 0) -> None:
+        self._token = events
+        self._lock = threading.RLock()
+        self._control: SimpleQueue[Any] = SimpleQueue()
+        self._buffer = EventBuffer(capacity)
+        self._has_events: Final = capacity > 0
+        self._takes_events = self._has_events
+        self._is_closed = False
+        self._sleep = _Sleep.AWAKE
+        #: Until when the reader rests, in seconds of the monotonic clock.
+        self._rests_until = 0.0
+
+    # --- any thread --------------------------------------------------------------------------------
+
+    def put(self, message: Any) -> None:
+        """Queue a message in the control lane.
+
+        Raises:
+            MailboxClosedError: nobody would ever see it.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise MailboxClosedError
+            self._control.put(message)
+
+    def offer(self, event: Event, *, keep: bool = False) -> bool:
+        """Keep an event, unless its lane is full; ``keep`` is for one that must not be dropped. True if it was kept,
+        or not wanted any more."""
+        with self._lock:
+            if not self._takes_events:
+                return True
+            is_kept = self._buffer.offer(event, keep=keep)
+            if self._sleep is not _Sleep.AWAKE and (
+                self._sleep is _Sleep.DEEP or len(self._buffer) >= self._buffer.half
+            ):
+                self._sleep = _Sleep.AWAKE
+                self._control.put(self._token)
+            return is_kept
+
+    def end_events(self) -> None:
+        """Take no more events; those that wait stay."""
+        with self._lock:
+            self._takes_events = False
+
+    def discard_events(self) -> int:
+        """Take no more events and drop those that wait. Returns how many."""
+        with self._lock:
+            self._takes_events = False
+            return self._buffer.discard()
+
+    def close(self) -> list[Any]:
+        """Take no more messages. Returns those that nobody will see now, in order; events are discarded. For the reader,
+        or when there is none any more."""
+        with self._lock:
+            self._is_closed = True
+            self.discard_events()
+            rest = []
+            with suppress(Empty):
+                while True:
+                    rest.append(self._control.get_nowait())
+            return [message for message in rest if message is not self._token]
+
+    def counts(self) -> Counts:
+        """The books of the event lane."""
+        with self._lock:
+            return self._buffer.counts()
+
+    # --- the reader --------------------------------------------------------------------------------
+
+    def get(self) -> Any:
+        """Wait for the next message, or for a moment to take events."""
+        if not self._has_events:
+            return self._control.get()
+        while True:
+            pause = self._fall_asleep()
+            if pause == 0:
+                return self._token
+            try:
+                message = self._control.get(timeout=pause)
+            except Empty:
+                continue  # rested
+            with self._lock:
+                self._sleep = _Sleep.AWAKE
+            return message
+
+    def empty(self) -> bool:
+        """Whether no message waits in the control lane."""
+        return self._control.empty()
+
+    def take_event(self) -> Delivery | None:
+        """The oldest event, or None. The reader rests after that."""
+        with self._lock:
+            delivery = self._buffer.take()
+            if delivery is None:
+                self._rests_until = time.monotonic() + REST
+            return delivery
+
+    def _fall_asleep(self) -> float | None:
+        """How long to wait for a message, None for as long as it takes; 0 when events are to be taken now."""
+        with self._lock:
+            rest = self._rests_until - time.monotonic()
+            # Before the look at the lane: an event that a finalizer puts into it from here on wakes the reader.
+            self._sleep = _Sleep.DEEP if rest <= 0 else _Sleep.LIGHT
+            waiting = len(self._buffer)
+            if waiting and self.empty() and (rest <= 0 or waiting >= self._buffer.half):
+                self._sleep = _Sleep.AWAKE
+                return 0
+            return None if rest <= 0 else rest
