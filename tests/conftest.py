@@ -5,8 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from ares import Runtime
+
+# How long an example takes says something about the machine, not about ares. ``--hypothesis-profile=thorough`` looks
+# at 2,000 examples of each property.
+settings.register_profile("ares", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("ares"), max_examples=2_000)
+settings.load_profile("ares")
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -61,13 +61,23 @@ class _EventsWait:
     reply_to: Final = None
 
 
+class _Inbox(Mailbox):
+    """A mailbox that says in pykka's words that it is closed."""
+
+    def put(self, message: Any) -> None:
+        try:
+            super().put(message)
+        except MailboxClosedError:
+            raise pykka.ActorDeadError("the actor has ended") from None
+
+
 class PluginActor(pykka.ThreadingActor):
     """One tenant's thread and mailbox."""
 
     use_daemon_thread: ClassVar[bool] = True
 
     def __init__(self, tenant: Tenant, thread_name: str, event_capacity: int = 0) -> None:
-        self.mailbox = Mailbox(_EventsWait, event_capacity)
+        self.mailbox = _Inbox(_EventsWait, event_capacity)
         self._tenant = tenant
         self._thread = threading.Thread(
             target=ContextVars().run, args=(self._live,), name=thread_name, daemon=self.use_daemon_thread
@@ -111,7 +121,7 @@ class PluginActor(pykka.ThreadingActor):
     # --- what pykka calls --------------------------------------------------------------------------
 
     def _create_actor_inbox(self) -> Any:  # type: ignore[override]  # pykka calls it on the instance, at any rate
-        return _Inbox(self.mailbox)
+        return self.mailbox
 
     def _start_actor_loop(self) -> None:
         self._thread.start()
@@ -127,11 +137,16 @@ class PluginActor(pykka.ThreadingActor):
             self._turn_away(envelope)
 
     def on_receive(self, message: Any) -> None:
-        """Nothing is raised in here that a plugin raised; what is left would be a defect of ares, and ends nothing."""
-        if message is None:
-            self._tenant.deliver()
-        elif isinstance(message, _Letter) and (call := message.open()) is not None:
-            self._tenant.execute(call)
+        """A tenant raises nothing. Should one all the same, it is a defect of ares, and still ends no actor."""
+        call = message.open() if isinstance(message, _Letter) else None
+        try:
+            if call is not None:
+                self._tenant.execute(call)
+            elif message is None:
+                self._tenant.deliver()
+        except BaseException:
+            if call is not None:
+                self._tenant.turn_away(call)
 
     def _turn_away(self, envelope: Any) -> None:
         if isinstance(envelope.message, _Letter):

@@ -42,7 +42,7 @@ class Attempt:
         self.epoch = work.epoch
         self.number = number
         self.timeout = work.instance.node.spec.timeout
-        self.context_vars = variables
+        self._variables: ContextVars | None = variables
         #: Where it runs; None while it has no worker, and inline.
         self.seat: Seat | None = None
         self.cancelled = False
@@ -69,6 +69,12 @@ class Attempt:
         return self.instance.path
 
     # --- its life -------------------------------------------------------------------------------
+
+    def take_variables(self) -> ContextVars:
+        """The context variables to run in, once: they hold the attempt, which must not hold them."""
+        variables, self._variables = self._variables, None
+        assert variables is not None
+        return variables
 
     def start_clock(self) -> None:
         """The body begins now: its timeout counts from here."""

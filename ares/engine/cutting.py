@@ -6,6 +6,7 @@ sub-workflow, are facts: what has not begun is skipped, what runs is asked to en
 the rest is journaled as cut short, to go on with at the next resume. All on the thread that owns the walk.
 """
 
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -31,7 +32,8 @@ class Cutting:
     """Ends the work of one walk early."""
 
     def __init__(self, driver: "Driver") -> None:
-        self._driver = driver
+        # A part of the driver, which must not keep it: what it walked is large, and gone with the last who needs it.
+        self._driver: Driver = weakref.proxy(driver)
         self._stop: str | None = None
         self._grace: Timer | None = None
         self._is_interrupted = False

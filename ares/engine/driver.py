@@ -23,6 +23,7 @@ from ares.engine.jobs import Answer, perform
 from ares.engine.ledger import Draft, Ledger
 from ares.engine.options import CANCEL_GRACE, COMMIT_TIMEOUT, Options
 from ares.engine.pool import WorkerPool
+from ares.engine.results import Kept
 from ares.engine.tally import Tally
 from ares.engine.timers import Timers
 from ares.engine.variables import Values
@@ -80,6 +81,7 @@ class Driver:
     ) -> None:
         self.execution_id = setting.execution_id
         self.walk = setting.walk
+        self.kept = Kept(setting.walk.state)
         self.ledger = Ledger(
             setting.log,
             setting.codec,
@@ -135,7 +137,8 @@ class Driver:
 
     def post(self, fn: Callable[..., None], *args: Any) -> None:
         """Have the owner call ``fn(*args)``, unless the walk is over by then."""
-        self._post(self, lambda: self._receive(fn, args))
+        if not self.over.is_set():
+            self._post(self, lambda: self._receive(fn, args))
 
     def _receive(self, fn: Callable[..., None], args: tuple[Any, ...]) -> None:
         if not self.over.is_set():

@@ -21,7 +21,7 @@ from ares.engine.loops import Mail, WalksThread, walk_here
 from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, Options
 from ares.engine.pool import WorkerPool
 from ares.engine.replay import Replay, check_drift, codec_for, nodes_of, replay
-from ares.engine.results import WorkflowResult, make_result
+from ares.engine.results import Kept, WorkflowResult, make_result
 from ares.engine.variables import Values
 from ares.errors import AttemptEnded, DefinitionError, RuntimeClosedError, StoreError
 from ares.journal.encoding import encode
@@ -339,14 +339,16 @@ class Engine:
             raise error
         state = driver.walk.state
         variables = driver.values.snapshot(state.root, len(state.root.writes))
-        return make_result(state, variables, status=driver.status, duration=driver.duration, warnings=driver.warnings)
+        return make_result(
+            driver.kept, variables, status=driver.status, duration=driver.duration, warnings=driver.warnings
+        )
 
     def stored_result(self, definition: Definition, execution_id: str, status: ExecutionStatus) -> WorkflowResult:
         """The result of an execution that nobody walks in this process, read from its journal."""
         found = self._replay(definition, execution_id)
         state = found.walk.state
         variables = Values().snapshot(state.root, len(state.root.writes))
-        return make_result(state, variables, status=status, duration=0.0)
+        return make_result(Kept(state), variables, status=status, duration=0.0)
 
     # --- those under way ----------------------------------------------------------------------------------------
 

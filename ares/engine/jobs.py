@@ -46,7 +46,7 @@ _BROKEN = (SerializationError, RouteError, WriteError, InvariantError, ReducerEr
 
 def perform(attempt: Attempt) -> Answer:
     """Do one piece of work. Raises only a Ctrl-C on the main thread."""
-    return attempt.context_vars.run(_perform, attempt)
+    return attempt.take_variables().run(_perform, attempt)
 
 
 def _perform(attempt: Attempt) -> Answer:
@@ -254,7 +254,7 @@ def let_go(error: BaseException) -> None:
         first = trace = each.__traceback__
         while first is not None and _is_of_ares(first):
             first = first.tb_next
-        each.__traceback__ = first
+        BaseException.with_traceback(each, first)  # whatever it makes of an assignment
         while trace is not None:
             if _is_of_ares(trace):
                 with suppress(RuntimeError):  # it is still running

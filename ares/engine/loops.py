@@ -4,6 +4,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from queue import Empty, SimpleQueue
 
@@ -38,6 +39,12 @@ class Mail:
         except Empty:
             return
 
+    def drop(self) -> None:
+        """Forget what came too late."""
+        with suppress(Empty):
+            while True:
+                self._queue.get_nowait()
+
 
 def walk_here(driver: Driver, mail: Mail, admit: Callable[[Driver], None]) -> None:
     """Have a walk admitted, and walk on the calling thread until it is over.
@@ -56,6 +63,8 @@ def walk_here(driver: Driver, mail: Mail, admit: Callable[[Driver], None]) -> No
     except BaseException as error:
         driver.cutting.crash(error)
         raise
+    finally:
+        mail.drop()
 
 
 def _drive(driver: Driver, mail: Mail) -> None:

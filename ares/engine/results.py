@@ -82,11 +82,36 @@ def _element_result(owner: Instance, index: int) -> StepResult:
     )
 
 
+class Kept:
+    """The state of a walk, for those who look at it: the walk's driver, and its results.
+
+    Steps and their scopes refer to each other. So what they hold, outputs and exceptions with all that is in their
+    frames, would stay until the garbage collector comes by, however large it is. The last one who lets go of this
+    takes the state apart instead.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def __del__(self) -> None:
+        for scope in self.state.scopes.values():
+            scope.instances.clear()
+            scope.failures.clear()
+            scope.writes.clear()
+            scope.inside.clear()
+            scope.owner = scope.inputs = None
+        self.state.__dict__.clear()
+
+
 class Steps(Mapping[str, StepResult]):
     """Every instance of an execution by path: steps, map elements, child steps. Results are made when looked up."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+
+    @property
+    def _state(self) -> State:
+        return self._kept.state
 
     def __getitem__(self, path: str) -> StepResult:
         instance = self._state.find(path)
@@ -209,7 +234,7 @@ def error_of(state: State) -> BaseException | None:
 
 
 def make_result(
-    state: State,
+    kept: Kept,
     variables: Mapping[str, Any],
     *,
     status: ExecutionStatus,
@@ -217,6 +242,7 @@ def make_result(
     warnings: tuple[str, ...] = (),
 ) -> WorkflowResult:
     """The result of an execution whose walk has stopped."""
+    state = kept.state
     done = {i.node.id: i.output for i in state.root.instances if i.phase in (Phase.COMPLETED, Phase.ROUTING)}
     return WorkflowResult(
         execution_id=state.execution_id,
@@ -224,7 +250,7 @@ def make_result(
         status=status,
         outputs=done,
         variables=variables,
-        steps=Steps(state),
+        steps=Steps(kept),
         error=error_of(state),
         duration=duration,
         warnings=warnings,

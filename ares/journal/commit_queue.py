@@ -1,7 +1,7 @@
-"""What has been handed over and is not stored yet: in order, from the first entry of the oldest to the last of the newest.
+"""What has been handed over and is not stored yet, in the order of handing over.
 
-A plain data structure with no lock of its own. A ticket stays in its place while a leader writes it and leaves the queue
-only with its answer, so nothing is lost with a leader that is interrupted: the next one takes the same tickets again.
+A plain data structure with no lock of its own. A ticket stays in its place while a leader writes it and leaves the
+queue only with its answer, so nothing is lost with a leader that is interrupted: the next one takes the same tickets.
 
 In ``best_effort`` tickets that the store failed to take stay in their place as the *backlog*: answered, but not stored.
 They come before everything later of their execution, and no other execution waits for them.
@@ -30,15 +30,13 @@ class CommitQueue:
     Args:
         store_name: As messages name it.
         persistent: Whether there is a backlog; otherwise a failure is the end of its execution's log.
-        answer: Called with each ticket that is done, and its error.
+        on_done: Called with each ticket that gets its answer in this moment.
     """
 
-    def __init__(
-        self, store_name: str, *, persistent: bool, answer: Callable[[QueuedTicket, StoreError | None], None]
-    ) -> None:
+    def __init__(self, store_name: str, *, persistent: bool, on_done: Callable[[QueuedTicket], None]) -> None:
         self._store_name = store_name
         self._persistent = persistent
-        self._answer = answer
+        self._on_done = on_done
         self._tickets: list[QueuedTicket] = []
         #: How many of them have no answer yet.
         self._unanswered = 0
@@ -51,9 +49,14 @@ class CommitQueue:
         self.is_urgent = False
 
     def put(self, ticket: QueuedTicket) -> None:
-        """Add a ticket behind all others."""
+        """Add a ticket, whose entries are numbered behind its log's last one, behind all others."""
         if not self._tickets:
             self._since = time.monotonic()
+        log = ticket.log
+        count = len(ticket.append.entries)
+        # No call is made from here to the last: an interruption cannot come between the number and the place.
+        log.last_seq += count
+        log.newest = ticket
         self._unanswered += 1
         self._tickets.append(ticket)
 
@@ -107,7 +110,7 @@ class CommitQueue:
                 # Whatever follows in its execution fails for want of it, and gets the same answer.
                 failed[ticket.log] = failure_of(self._store_name, ticket.log.claim.execution_id, result)
         warning = self._fail(failed)
-        if not failed and self._tickets[len(batch) - 1] is batch[-1]:
+        if not failed and self._tickets[len(batch) - 1 : len(batch)] == [batch[-1]]:
             del self._tickets[: len(batch)]
         else:
             self._tickets = [t for t in self._tickets if not t.stored and t.log.failure is None]
@@ -142,7 +145,7 @@ class CommitQueue:
 
     def _done(self, ticket: QueuedTicket, error: StoreError | None) -> None:
         if not ticket.done:
-            self._answer(ticket, error)
+            self._on_done(ticket)
             ticket.error = error
             ticket.done = True
             self._unanswered -= 1

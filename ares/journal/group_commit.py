@@ -12,16 +12,17 @@ with its ticket and sleeps. The leader opens the gates of what it has stored, an
 and leads next. That thread looked at ``_leading`` after it had left its gate and the leader looks for gates after it
 has given ``_leading`` back, so one of them sees the other.
 
-Interruption. A ``KeyboardInterrupt`` may hit the main thread while it leads. What it has taken from the queue stays
-listed as pending until it is answered, so the next leader takes it again, and whatever the interrupted transaction did
-store is found there and not stored twice. The locks are taken with ``with``, which cannot lose one; a gate that nobody
-opened costs its owner a moment, because no wait in here is without a bound.
+Interruption. A ``KeyboardInterrupt`` may hit the main thread while it leads. What it was writing has kept its place in
+the queue, so the next leader takes it again, and the store finds what the interrupted transaction wrote and does not
+write it twice. The locks are taken with ``with``, which cannot lose one; a gate that nobody opened costs its owner a
+moment, because no wait in here is without a bound.
 
 A store that fails. The store has done its own waiting and trying when it raises; here a failure is final, and closes
-the logs of the executions concerned. Only in ``best_effort`` do the entries stay pending, in order and before all later
-ones of their execution, and are tried again with what comes after them.
+the logs of the executions concerned. Only in ``best_effort`` do the entries stay in the queue, and are tried again with
+what comes after them.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -60,7 +61,7 @@ class GroupCommit:
         self._clerk = Clerk(self._turn, name)
         self._leading = threading.Lock()
         self._mutex = threading.Lock()
-        self._queue = CommitQueue(store.name, persistent=persistent, answer=self._tell)
+        self._queue = CommitQueue(store.name, persistent=persistent, on_done=self._tell)
         #: Gates of threads that lead when theirs is opened, first come first served; and gates to be opened.
         self._waiting: dict[threading.Lock, QueuedTicket] = {}
         self._to_open: list[threading.Lock] = []
@@ -80,11 +81,8 @@ class GroupCommit:
             refusal = log.refusal or (self._is_closed(log.claim) if self.closing else None)
             if refusal is not None:
                 return QueuedTicket(self, log, Append(log.claim, ()), lazy=lazy, refusal=refusal)
-            seq = log.last_seq
-            entries = [Entry(seq + number, at, *draft) for number, draft in enumerate(drafts, 1)]
+            entries = [Entry(seq, at, *draft) for seq, draft in enumerate(drafts, log.last_seq + 1)]
             ticket = QueuedTicket(self, log, Append(log.claim, entries, status, error), lazy=lazy)
-            # An interruption between these two leaves a hole: the store refuses what follows, and nothing is overwritten.
-            log.newest, log.last_seq = ticket, seq + len(entries)
             self._queue.put(ticket)
             if self._prompt and not lazy:
                 self._queue.is_urgent = True
@@ -226,16 +224,16 @@ class GroupCommit:
             if warning:
                 self._outbox.append((self._on_warning, warning))
 
-    def _tell(self, ticket: QueuedTicket, _error: StoreError | None) -> None:
+    def _tell(self, ticket: QueuedTicket) -> None:
         """Under the mutex: have everybody hear who waits for a ticket that is done in this moment."""
-        if ticket.gates:
-            self._to_open += ticket.gates
-            for gate in ticket.gates:
-                self._waiting.pop(gate, None)
-            ticket.gates = None
-        if ticket.callbacks:
-            callbacks, ticket.callbacks = ticket.callbacks, None
-            self._outbox += [(fn, ticket) for fn in callbacks]
+        gates, callbacks = ticket.gates or (), ticket.callbacks or ()
+        calls = [(fn, ticket) for fn in callbacks]
+        # No call is made from here on: an interruption finds all of it handed over, or nothing.
+        self._to_open += gates
+        self._outbox += calls
+        ticket.gates = ticket.callbacks = None
+        for gate in gates:
+            self._waiting.pop(gate, None)
 
     def _hand_on(self) -> None:
         """Open the gates of whoever has an answer, and of one who leads next; wake the journal's thread if need be."""
@@ -250,7 +248,8 @@ class GroupCommit:
             urgent = bool(self._outbox) or (self._queue.is_urgent and self._queue.is_waiting())
             wake = urgent and self._clerk.must_wake(urgent=True)
         for gate in gates:
-            gate.release()
+            with contextlib.suppress(RuntimeError):  # it was open, because an interruption came between two lines
+                gate.release()
         if wake:
             self._clerk.wake()
 

@@ -44,13 +44,17 @@ class Owner:
 
 @attrs.frozen
 class Claim:
-    """The right to write one execution. ``key`` is the store's own short name of the execution."""
+    """The right to write one execution. ``key`` is the store's own short name of the execution.
+
+    ``was_abandoned``: whoever had the claim before never gave it back, because its process died.
+    """
 
     execution_id: str
     key: int
     lease: int
     number: int
     last_seq: int
+    was_abandoned: bool = False
 
 
 @attrs.frozen

@@ -220,7 +220,10 @@ class StoreJournal:
         self._current_lease()
         end = self._inbox.watch(execution_id, on_request)
         # What was left before anybody walked it is heard before anything of it begins.
-        self._inbox.deliver()
+        try:
+            self._inbox.deliver()
+        except StoreError:
+            self._look()  # it is told as a warning there, and tried again
         return end
 
     def request(self, execution_id: str, kind: str, body: str) -> bool:

@@ -36,8 +36,8 @@ class _Execution:
         self.lease = lease
         self.claims = 0 if lease is None else 1
 
-    def claim(self) -> Claim:
-        return Claim(self.new.execution_id, self.key, self.lease or 0, self.claims, len(self.entries))
+    def claim(self, *, was_abandoned: bool = False) -> Claim:
+        return Claim(self.new.execution_id, self.key, self.lease or 0, self.claims, len(self.entries), was_abandoned)
 
 
 class VolatileStore:
@@ -113,7 +113,7 @@ class VolatileStore:
                 raise ExecutionBusyError(execution_id, describe(holder))
             found.lease = lease
             found.claims += 1
-            return found.claim()
+            return found.claim(was_abandoned=holder is not None)
 
     def release(self, claim: Claim) -> None:
         """As ``Store.release``."""

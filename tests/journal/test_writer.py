@@ -601,7 +601,7 @@ class TestBestEffort:
     def test_what_is_kept_has_a_bound(
         self, journal: StoreJournal, spy: SpyStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("ares.journal.group_commit._BACKLOG", 100)
+        monkeypatch.setattr("ares.journal.commit_queue._BACKLOG", 100)
         log = begin(journal)
         spy.before = self.failing
         with pytest.raises(StoreError):

@@ -357,6 +357,22 @@ class StoreContract:
         with pytest.raises(ExecutionBusyError):
             store.claim("e1", lease, is_gone=alive)
 
+    def test_a_claim_says_whether_the_one_before_was_given_back(self, store: Store, lease: int) -> None:
+        store.create(new("never held"), None, "PENDING", [])
+        store.release(store.create(new("released"), lease, "RUNNING", []))
+        closed, dead = store.start_lease(this_process()), store.start_lease(this_process())
+        store.create(new("closed"), closed, "RUNNING", [])
+        store.create(new("dead"), dead, "RUNNING", [])
+        store.create(new("of the dead, too"), dead, "RUNNING", [])
+        store.end_lease(closed)
+
+        claims = {id_: store.claim(id_, lease, is_gone=gone) for id_ in ("never held", "released", "closed", "dead")}
+        store.release(claims["dead"])
+        claims["taken over and released"] = store.claim("dead", lease, is_gone=gone)
+        claims["of the dead, too"] = store.claim("of the dead, too", lease, is_gone=gone)
+
+        assert {id_ for id_, claim in claims.items() if claim.was_abandoned} == {"dead", "of the dead, too"}
+
     def test_the_end_of_a_lease_gives_back_its_claims_and_no_others(self, store: Store, lease: int) -> None:
         other = store.start_lease(this_process())
         mine, theirs = store.create(new("e1"), lease, "RUNNING", []), store.create(new("e2"), other, "RUNNING", [])

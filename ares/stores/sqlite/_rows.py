@@ -32,7 +32,7 @@ _EXECUTION = f"""SELECT e.key, e.id, e.workflow_id, e.workflow_version, e.status
 class Held:
     """Where an execution stands in the database: its key, its newest entry, and who may write it."""
 
-    __slots__ = ("key", "last_seq", "lease", "number", "owner")
+    __slots__ = ("is_orphan", "key", "last_seq", "lease", "number", "owner")
 
     def __init__(self, key: int, last_seq: int, lease: int, number: int, owner: Owner | None) -> None:
         self.key = key
@@ -41,6 +41,8 @@ class Held:
         self.lease = lease
         self.number = number
         self.owner = owner
+        #: Whether its newest claim was never given back, and its lease is gone with its process.
+        self.is_orphan = False
 
 
 # --- entries ---
@@ -102,14 +104,16 @@ def _select_held(keys: int) -> str:
 def held_by_id(connection: sqlite3.Connection, execution_id: str) -> Held | None:
     """Where one execution stands, with the owner of its claim."""
     row = connection.execute(
-        f"""SELECT e.key, {_LAST}, l.number, e.claim_number, {_OWNER}
+        f"""SELECT e.key, {_LAST}, l.number, e.claim_number, e.claim_lease, {_OWNER}
         FROM executions e LEFT JOIN leases l ON l.number = e.claim_lease WHERE e.id = ?""",
         (execution_id,),
     ).fetchone()
     if row is None:
         return None
-    key, last_seq, lease, number, *owner = row
-    return Held(key, last_seq or 0, lease or 0, number, None if lease is None else Owner(*owner))
+    key, last_seq, lease, number, claimed_by, *owner = row
+    found = Held(key, last_seq or 0, lease or 0, number, None if lease is None else Owner(*owner))
+    found.is_orphan = claimed_by is not None and lease is None
+    return found
 
 
 def set_claim(connection: sqlite3.Connection, held: Held) -> None:
@@ -140,9 +144,15 @@ def insert_lease(connection: sqlite3.Connection, owner: Owner) -> int:
     return int(cursor.lastrowid or 0)
 
 
-def delete_lease(connection: sqlite3.Connection, lease: int) -> None:
-    """Delete a lease; the claims under it stand for nothing from here on."""
+def end_lease(connection: sqlite3.Connection, lease: int) -> None:
+    """Delete a lease and give back every claim under it."""
     connection.execute("UPDATE executions SET claim_lease = NULL WHERE claim_lease = ?", (lease,))
+    forget_lease(connection, lease)
+
+
+def forget_lease(connection: sqlite3.Connection, lease: int) -> None:
+    """Delete a lease whose process is gone. The claims under it stand for nothing from here on, but keep its number:
+    nobody gave them back, and whoever takes one is to know it."""
     connection.execute("DELETE FROM leases WHERE number = ?", (lease,))
 
 

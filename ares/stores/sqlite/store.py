@@ -81,7 +81,7 @@ class SqliteStore:
         def start(connection: sqlite3.Connection) -> int:
             for lease, holder in _rows.leases(connection):
                 if process_is_gone(holder):
-                    _rows.delete_lease(connection, lease)
+                    _rows.forget_lease(connection, lease)
             return _rows.insert_lease(connection, owner)
 
         return self._database.write(start)
@@ -100,7 +100,7 @@ class SqliteStore:
 
     def end_lease(self, lease: int) -> None:
         """As ``Store.end_lease``."""
-        self._database.write(functools.partial(_rows.delete_lease, lease=lease), sync=False)
+        self._database.write(functools.partial(_rows.end_lease, lease=lease), sync=False)
 
     # --- writing ---
 
@@ -138,6 +138,7 @@ class SqliteStore:
     def claim(self, execution_id: str, lease: int, *, is_gone: Callable[[Owner], bool]) -> Claim:
         """As ``Store.claim``. A lease whose owner is gone ends here, with every claim under it."""
         taken: list[int] = []
+        orphans: list[int] = []
 
         def take(connection: sqlite3.Connection) -> Claim:
             held = self._held(connection, execution_id)
@@ -149,11 +150,14 @@ class SqliteStore:
                     if not is_gone(held.owner):
                         row = self._row(connection, execution_id)
                         raise ExecutionBusyError(execution_id, row.owner, row.age)
-                    _rows.delete_lease(connection, held.lease)
+                    _rows.forget_lease(connection, held.lease)
+                    held.is_orphan = True
                 held.lease, held.number = lease, held.number + 1
                 _rows.set_claim(connection, held)
                 taken.append(held.number)
-            return _claim(execution_id, held)
+                if held.is_orphan:
+                    orphans.append(held.number)
+            return attrs.evolve(_claim(execution_id, held), was_abandoned=held.number in orphans)
 
         return self._database.write(take, again=take)
 
