@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ares import Runtime, Workflow
-from benchmarks.shapes import chain, mapped
+from benchmarks.shapes import chain
 
 
 def _descriptors() -> int:

@@ -14,7 +14,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 def examples() -> list[tuple[str, str]]:
     found = []
     for page in PAGES:
-        for number, code in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)):
+        for number, code in enumerate(
+            re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+        ):
             found.append((f"{page.relative_to(ROOT)}-{number}", code))
     return found
 

@@ -10,12 +10,15 @@ wakes its caller once.
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from ares.context import Context
 from ares.errors import PluginError
 
-#: What the calling thread executes of a plugin, if it is one of an actor: ``executing.call``.
+#: Characters of an exception's message that are kept.
+_LONGEST: Final = 500
+
+#: Of the calling thread, if it is an actor's: the ``resident`` that it serves and the ``call`` that it executes.
 executing = threading.local()
 
 
@@ -96,9 +99,9 @@ class Call:
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line, whatever its own methods do."""
+    """An exception in a few words, whatever its own methods do."""
     try:
-        message = str(error)
+        message = str(error)[:_LONGEST]
     except BaseException:
         message = "<its message cannot be shown>"
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -6,7 +6,7 @@ put off until the first call.
 
 import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import attrs
@@ -17,15 +17,17 @@ from ares.events import EventFilter
 from ares.plugin.capabilities import PROTOCOLS, Capability
 from ares.plugin.verdicts import HookPolicy
 
-#: Every method that is ever called by contract, with the parameters it takes.
-METHODS: Final = {
-    "start": ("ctx", "bus"),
-    "stop": ("ctx",),
+#: What makes a plugin a plugin, and the methods that are called wherever they are found, with their parameters.
+_LIFECYCLE: Final = {"start": ("ctx", "bus"), "stop": ("ctx",)}
+_HOOKS: Final = {
     "before_step": ("ctx", "execution_id", "step"),
     "after_step": ("ctx", "execution_id", "result"),
     "before_execution": ("ctx", "execution"),
     "after_execution": ("ctx", "outcome"),
     "on_event": ("ctx", "delivery"),
+}
+#: The methods that a capability promises. Without the capability they are the plugin's own business.
+_PROMISED: Final = {
     "route": ("ctx", "state"),
     "advise_route": ("ctx", "state"),
     "recommend": ("ctx", "state"),
@@ -33,21 +35,19 @@ METHODS: Final = {
     "should_recover": ("ctx", "failure", "state"),
     "should_execute_round": ("ctx", "next_round", "state"),
     "on_round_end": ("ctx", "round", "state"),
-    "flush": ("ctx", "execution_id"),
 }
-_LIFECYCLE: Final = ("start", "stop")
 _LONGEST_NAME: Final = 200
 _DEFAULT_BUFFER: Final = 64
 
 
 @attrs.frozen
 class Card:
-    """A plugin's particulars. ``methods`` are those of ``METHODS`` that it has; ``timeout`` is seconds."""
+    """A plugin's particulars. ``hooks`` are the optional methods that it has; ``timeout`` is seconds."""
 
     plugin: Any
     name: str
     capabilities: frozenset[Capability]
-    methods: frozenset[str]
+    hooks: frozenset[str]
     policy: HookPolicy
     runs_after: tuple[str, ...]
     runs_before: tuple[str, ...]
@@ -75,15 +75,15 @@ def read(plugin: object) -> Card:
         raise RegistrationError(plugin.__name__, "is a class; register an instance of it")
     name = _name(plugin)
     reader = _Reader(plugin, name)
-    methods = reader.methods()
+    hooks = reader.hooks()
     policy = reader.policy()
-    if policy is HookPolicy.INTERCEPT and "before_step" not in methods:
+    if policy is HookPolicy.INTERCEPT and "before_step" not in hooks:
         raise reader.refusal("hook_policy is INTERCEPT, but it has no before_step to intercept with")
     return Card(
         plugin=plugin,
         name=name,
-        capabilities=reader.capabilities(methods),
-        methods=methods,
+        capabilities=reader.capabilities(),
+        hooks=hooks,
         policy=policy,
         runs_after=reader.names("runs_after"),
         runs_before=reader.names("runs_before"),
@@ -91,8 +91,8 @@ def read(plugin: object) -> Card:
         is_required=reader.flag("required") or policy is HookPolicy.INTERCEPT,
         per_item=reader.flag("per_item"),
         timeout=reader.timeout(),
-        subscribes_to=reader.filter(methods),
-        buffer=reader.buffer(),
+        subscribes_to=reader.filter() if "on_event" in hooks else None,
+        buffer=reader.buffer() if "on_event" in hooks else 0,
     )
 
 
@@ -125,19 +125,24 @@ class _Reader:
         except Exception as error:
             raise self.refusal(f"{attribute} cannot be read: {describe(error)}") from error
 
-    def methods(self) -> frozenset[str]:
-        found = set()
-        for method, parameters in METHODS.items():
-            value = self.attribute(method, None)
-            if value is not None:
-                self._check(method, parameters, value)
-                found.add(method)
-            elif method in _LIFECYCLE:
-                raise self.refusal(f"has no {method}({', '.join(parameters)}); ares.Plugin brings one")
-        return frozenset(found)
+    def hooks(self) -> frozenset[str]:
+        for method, parameters in _LIFECYCLE.items():
+            if not self._has(method, parameters):
+                raise self.refusal(f"has no method {_form(method, parameters)}; ares.Plugin brings one")
+        found = frozenset(method for method, parameters in _HOOKS.items() if self._has(method, parameters))
+        if "on_event" not in found and isinstance(self.attribute("subscribes_to", None), EventFilter):
+            raise self.refusal(f"has subscribes_to but no method {_form('on_event', _HOOKS['on_event'])}")
+        return found
+
+    def _has(self, method: str, parameters: tuple[str, ...]) -> bool:
+        value = self.attribute(method, None)
+        if value is None:
+            return False
+        self._check(method, parameters, value)
+        return True
 
     def _check(self, method: str, parameters: tuple[str, ...], value: Any) -> None:
-        expected = f"{method}({', '.join(parameters)})"
+        expected = _form(method, parameters)
         if not callable(value):
             raise self.refusal(f"{method} is no method; {expected} is expected")
         if _is_lazy(value):
@@ -151,7 +156,7 @@ class _Reader:
         except TypeError as error:
             raise self.refusal(f"{expected} is expected, but it has {method}{signature}: {error}") from None
 
-    def capabilities(self, methods: frozenset[str]) -> frozenset[Capability]:
+    def capabilities(self) -> frozenset[Capability]:
         value = self.attribute("capabilities", None)
         if value is None or isinstance(value, str) or not isinstance(value, Iterable):
             raise self.refusal(f"capabilities must be a frozenset of Capability, not {value!r}")
@@ -163,10 +168,10 @@ class _Reader:
                 known = ", ".join(Capability)
                 raise self.refusal(f"{item!r} is no capability; there are {known}") from None
         for capability in sorted(found):
-            missing = [method for method in PROTOCOLS.get(capability, ()) if method not in methods]
-            if missing:
-                parameters = ", ".join(METHODS[missing[0]])
-                raise self.refusal(f"has capability {capability!r} but no method {missing[0]}({parameters})")
+            for method in PROTOCOLS.get(capability, ()):
+                if not self._has(method, _PROMISED[method]):
+                    form = _form(method, _PROMISED[method])
+                    raise self.refusal(f"has capability {capability.value!r} but no method {form}")
         return frozenset(found)
 
     def policy(self) -> HookPolicy:
@@ -193,12 +198,8 @@ class _Reader:
         value = self.attribute("timeout", None)
         return None if value is None else positive_seconds(value, lambda problem: self.refusal(f"timeout {problem}"))
 
-    def filter(self, methods: frozenset[str]) -> EventFilter | None:
+    def filter(self) -> EventFilter:
         value = self.attribute("subscribes_to", None)
-        if "on_event" not in methods:
-            if value is None:
-                return None
-            raise self.refusal("has subscribes_to but no method on_event(ctx, delivery)")
         if not isinstance(value, EventFilter):
             raise self.refusal(f"has on_event, so subscribes_to must be an EventFilter, not {value!r}")
         problem = problem_of(value)
@@ -208,12 +209,21 @@ class _Reader:
 
     def buffer(self) -> int:
         value = self.attribute("buffer", _DEFAULT_BUFFER)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self.refusal(f"buffer must be a number of events from 1, not {value!r}")
-        return value
+        return buffer_size(value, lambda problem: self.refusal(f"buffer {problem}"))
 
 
-def positive_seconds(value: object, refusal: Any) -> float:
+def _form(method: str, parameters: tuple[str, ...]) -> str:
+    return f"{method}({', '.join(parameters)})"
+
+
+def buffer_size(value: object, refusal: Callable[[str], Exception]) -> int:
+    """``value`` as a number of events; raises what ``refusal`` makes of the problem."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise refusal(f"must be a number of events from 1, not {value!r}")
+    return value
+
+
+def positive_seconds(value: object, refusal: Callable[[str], Exception]) -> float:
     """``value`` as seconds; raises what ``refusal`` makes of the problem."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
         raise refusal(f"must be seconds, more than 0, not {value!r}")

@@ -9,8 +9,6 @@ The graph is the process's, not a bus's: a chain may lead through several.
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 from ares.bus.call import Call
@@ -36,12 +34,11 @@ class WaitGraph:
         self._lock = threading.Lock()
         self._edges: dict[Actor, tuple[Actor, Call]] = {}
 
-    @contextmanager
-    def edge(self, waiter: Actor, target: Actor, call: Call) -> Iterator[None]:
-        """While inside, ``waiter`` waits for ``target`` to answer ``call``.
+    def enter(self, waiter: Actor, target: Actor, call: Call) -> None:
+        """From now on ``waiter`` waits for ``target`` to answer ``call``.
 
         Raises:
-            PluginDeadlockError: ``target`` waits for ``waiter``, if by way of others.
+            PluginDeadlockError: ``target`` waits for ``waiter``, if by way of others, or is it.
         """
         with self._lock:
             chain = [waiter.name]
@@ -53,11 +50,11 @@ class WaitGraph:
                 follow = self._edges.get(node)
                 node = None if follow is None or follow[1].is_done else follow[0]
             self._edges[waiter] = (target, call)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._edges.pop(waiter, None)
+
+    def leave(self, waiter: Actor) -> None:
+        """It waits no longer."""
+        with self._lock:
+            self._edges.pop(waiter, None)
 
 
 waits = WaitGraph()

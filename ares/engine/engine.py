@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from hashlib import blake2b
 from typing import Any
@@ -18,12 +18,13 @@ import attrs
 from ares.engine.attempt import Attempt, current
 from ares.engine.driver import Driver, Setting
 from ares.engine.loops import Mail, WalksThread, walk_here
-from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, Options
+from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, COMMIT_TIMEOUT, Options
 from ares.engine.pool import WorkerPool
 from ares.engine.replay import Replay, check_drift, codec_for, nodes_of, replay
 from ares.engine.results import Kept, WorkflowResult, make_result
+from ares.engine.takeover import ResumeRequest, take_up
 from ares.engine.variables import Values
-from ares.errors import AttemptEnded, DefinitionError, RuntimeClosedError, StoreError
+from ares.errors import AttemptEnded, DefinitionError, RuntimeClosedError, StoreError, UsageError
 from ares.journal.encoding import encode
 from ares.journal.failures import afresh
 from ares.journal.protocol import Claim, Journal, NewExecution
@@ -31,7 +32,6 @@ from ares.plugin.bus import Bus
 from ares.records import ExecutionStatus
 from ares.values import Codec
 from ares.walk import facts as f
-from ares.walk.setback import plan
 from ares.walk.walk import Walk
 from ares.workflow import Call, Graph, Workflow, bind_call
 
@@ -180,47 +180,54 @@ class Engine:
         entries = self.journal.entries(execution_id)
         return replay(definition.graph, execution_id, entries, definition.codec, self.journal.name)
 
-    def begin_again(self, definition: Definition, execution_id: str, how: "ResumeRequest") -> Begun:
-        """Claim an execution and prepare going on with it: what it was, what is set back, what changed.
+    def begin_again(self, definition: Definition, execution_id: str, how: ResumeRequest) -> Begun | WorkflowResult:
+        """Claim an execution and prepare going on with it; or give its stored result, if it stands.
 
         Raises:
             ExecutionBusyError: a live owner walks it.
             WorkflowChangedError: the definition differs, and the change was not accepted.
             UsageError: ``rerun`` names what is not there.
         """
+        stands = self._as_it_stands(definition, execution_id, how)
+        if stands is not None:
+            return stands
         claim = self.journal.claim(execution_id)
         try:
-            found = self._replay(definition, execution_id)
-            if not how.accept_changes:
-                check_drift(found, definition.graph)
-            fact = self._resumed(definition, found, how)
-            body: Any = fact if self.journal.keeps_references else encode(fact, definition.codec)
-            log = self.journal.log(claim)
-            log.append([(fact.kind, "", body)], status=ExecutionStatus.RUNNING).wait(120.0)
-            found.walk.apply(fact)
+            # Whoever had it may have brought it to its end in the meantime.
+            stands = self._as_it_stands(definition, execution_id, how)
+            if stands is None:
+                return self._take_up(definition, claim, how)
         except BaseException:
             self.journal.release(claim)
             raise
-        crashed = bool(fact.in_flight)
-        return Begun(definition, claim, found.walk, found.created.metadata, found.remembered, crashed)
+        self.journal.release(claim)
+        return stands
 
-    def _resumed(self, definition: Definition, found: Replay, how: "ResumeRequest") -> f.Resumed:
-        state = found.walk.state
-        failed = state.ended is not None and state.ended.status is not ExecutionStatus.COMPLETED
-        in_flight = found.in_flight()
-        fact = f.Resumed(
-            state.epoch + 1,
-            in_flight,
-            plan(state, how.rerun, failed=failed),
-            reopened=how.reopen,
-            timeout=how.timeout,
-        )
-        fingerprint = definition.graph.fingerprint
-        if fingerprint.digest != found.fingerprint.digest:
-            fact.accepted = tuple(fingerprint.steps)
-            fact.nodes = definition.nodes
-            fact.digest, fact.shape, fact.version = fingerprint.digest, fingerprint.shape, fingerprint.version
-        return fact
+    def _as_it_stands(self, definition: Definition, execution_id: str, how: ResumeRequest) -> WorkflowResult | None:
+        """The result of an execution that a resume changes nothing about."""
+        status = ExecutionStatus(self.journal.execution(execution_id).status)
+        if status is ExecutionStatus.CANCELLED and how.rerun and not how.reopen:
+            raise UsageError(f"execution {execution_id!r} was cancelled: rerun needs reopen=True as well")
+        is_done = status is ExecutionStatus.COMPLETED and not how.rerun
+        if is_done or (status is ExecutionStatus.CANCELLED and not how.reopen):
+            return self.stored_result(definition, execution_id, status)
+        return None
+
+    def _take_up(self, definition: Definition, claim: Claim, how: ResumeRequest) -> Begun:
+        found = self._replay(definition, claim.execution_id)
+        if not how.accept_changes:
+            check_drift(found, definition.graph)
+        crashed = claim.was_abandoned and found.walk.state.ended is None
+        facts = take_up(found, definition.graph, definition.nodes, how, was_abandoned=crashed)
+        references = self.journal.keeps_references
+        drafts = [(fact.kind, "", fact if references else encode(fact, definition.codec)) for fact in facts]
+        ticket = self.journal.log(claim).append(drafts, status=ExecutionStatus.RUNNING)
+        try:
+            ticket.wait(COMMIT_TIMEOUT)
+        except TimeoutError as error:
+            problem = f"no commit within {COMMIT_TIMEOUT:g} s"
+            raise StoreError(self.journal.name, problem, claim.execution_id) from error
+        return Begun(definition, claim, found.walk, found.created.metadata, found.remembered, crashed)
 
     # --- walking --------------------------------------------------------------------------------------------
 
@@ -419,16 +426,6 @@ class RunRequest:
     metadata: Mapping[str, str]
     timeout: float | None = None
     parent_id: str | None = None
-
-
-@attrs.frozen
-class ResumeRequest:
-    """How a resume goes on."""
-
-    rerun: str | Iterable[str] = ()
-    reopen: bool = False
-    accept_changes: bool = False
-    timeout: float | None = None
 
 
 def new_id() -> str:

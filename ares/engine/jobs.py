@@ -6,13 +6,13 @@ journaled and its body, or with a ``Failure`` that the walk's owner judges. The 
 the main thread, which is Ctrl-C and no step's failure.
 """
 
+import inspect
 import random
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from ares.context import StepContext
@@ -35,10 +35,13 @@ from ares.walk.judge import Failure, describe
 from ares.walk.route import check_route, decide_route
 from ares.walk.state import Instance
 from ares.walk.walk import WorkKind
-from ares.workflow import Call, Goto, OnItemFailure
+from ares.workflow import Call, Goto
 
 #: What an attempt comes to: a fact with its body, or a failure to be judged.
 Answer = tuple[f.InstanceFact, Any] | Failure
+
+#: Marks the code of generators and coroutines.
+_SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 #: Failures of the body that another attempt would only repeat.
 _BROKEN = (SerializationError, RouteError, WriteError, InvariantError, ReducerError)
@@ -216,10 +219,6 @@ def _failure(attempt: Attempt, error: BaseException, seconds: float) -> Failure:
         failure.retryable, failure.retry_after = _retry_of(attempt, error)
     let_go(error)
     failure.error = describe(error, _trace(error))
-    collected = instance.index is not None and instance.node.spec.on_item_failure is OnItemFailure.COLLECT
-    if collected and error.__traceback__ is not None:
-        # It lives as long as the map's output: its text is kept, what its frames hold is let go.
-        traceback.clear_frames(error.__traceback__)
     return failure
 
 
@@ -239,8 +238,11 @@ def _retry_of(attempt: Attempt, error: BaseException) -> tuple[bool, float | Non
 
 
 def let_go(error: BaseException) -> None:
-    """Take the frames of ares out of a traceback, or what they hold: through them an exception would keep alive the
-    walk that keeps it. What the frames of the user's code hold is theirs to look at."""
+    """Empty the frames of a traceback, and take those of ares off its beginning.
+
+    What a body held when it raised (data, connections, locks) would otherwise live as long as its exception, and that
+    is kept with the step. Whoever wants to look at it can: ``around_step`` is left before this.
+    """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -252,18 +254,15 @@ def let_go(error: BaseException) -> None:
         if isinstance(each, BaseExceptionGroup):
             waiting += each.exceptions
         first = trace = each.__traceback__
-        while first is not None and _is_of_ares(first):
+        while first is not None and str(first.tb_frame.f_globals.get("__name__", "")).startswith("ares."):
             first = first.tb_next
         BaseException.with_traceback(each, first)  # whatever it makes of an assignment
         while trace is not None:
-            if _is_of_ares(trace):
+            # To clear the frame of a generator would end the generator, which may go on elsewhere.
+            if not trace.tb_frame.f_code.co_flags & _SUSPENDABLE:
                 with suppress(RuntimeError):  # it is still running
                     trace.tb_frame.clear()
             trace = trace.tb_next
-
-
-def _is_of_ares(trace: TracebackType) -> bool:
-    return str(trace.tb_frame.f_globals.get("__name__", "")).startswith("ares.")
 
 
 def _trace(error: BaseException | None) -> str:

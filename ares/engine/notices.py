@@ -6,6 +6,7 @@ when there has been none for a while; when it is stuck in a sink, what comes on 
 """
 
 import atexit
+import contextlib
 import os
 import threading
 import time
@@ -93,10 +94,8 @@ class Notices:
 
     @staticmethod
     def _log(level: str, message: str, args: tuple[Any, ...], error: BaseException | None) -> None:
-        try:
+        with contextlib.suppress(BaseException):
             logger.opt(exception=error).log(level, message, *args)
-        except BaseException:  # noqa: S110 - a sink's own failure; there is nobody left to tell
-            pass
 
 
 notices = Notices()

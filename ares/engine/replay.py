@@ -11,12 +11,14 @@ from ares.journal.notes import Note, Remembered
 from ares.journal.protocol import Entry
 from ares.values import Codec, types_in
 from ares.walk import facts as f
-from ares.walk.state import Instance
 from ares.walk.table import Phase
 from ares.walk.walk import Walk
 from ares.workflow import Graph, WorkflowFingerprint, compare
 
-_NOTES = ("remembered", "tool", "emitted")
+#: The steps of a definition as facts keep them: path, digest, dependencies.
+Nodes = tuple[tuple[str, str, tuple[str, ...]], ...]
+
+_UNNEEDED = ("tool", "emitted")
 
 
 @attrs.define
@@ -88,12 +90,11 @@ def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Cod
     created: f.Created | None = None
     fingerprint = WorkflowFingerprint("", "", {}, "{}")
     seq = 0
-    foreign = False
     for entry in entries:
         seq += 1
         if entry.seq != seq:
             raise StoreError(store, f"the journal has a hole: {seq} is missing, {entry.seq} is there", execution_id)
-        if entry.kind in _NOTES and entry.kind != "remembered":
+        if entry.kind in _UNNEEDED:
             continue
         fact = read(entry.kind, entry.path, entry.body, codec)
         if isinstance(fact, Remembered):
@@ -102,24 +103,14 @@ def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Cod
         if isinstance(fact, f.Created):
             created = fact
             fingerprint = fingerprint_in(fact)
-            foreign = bool(compare(fingerprint, graph.fingerprint))
+            # Of another definition: facts about steps that are no more, or are something else now, are passed over.
+            walk.state.lenient = bool(compare(fingerprint, graph.fingerprint))
         elif isinstance(fact, f.Resumed) and fact.nodes is not None:
             fingerprint = fingerprint_in(fact)
-        if foreign and not _known(walk, fact):
-            continue
         walk.apply(fact)  # type: ignore[arg-type] # every other note was passed over above
     if created is None:
         raise StoreError(store, "the journal is empty", execution_id)
     return Replay(walk, created, remembered, fingerprint, seq)
-
-
-def _known(walk: Walk, fact: Any) -> bool:
-    """Whether a fact is about a step that the present definition has; only asked when the definition changed."""
-    path = getattr(fact, "path", "")
-    if not path or walk.state.find(path) is not None:
-        return True
-    owner: Instance | None = walk.state.find(path[: path.rfind("[")]) if path.endswith("]") else None
-    return owner is not None and owner.parts is not None
 
 
 def fingerprint_in(fact: f.Created | f.Resumed) -> WorkflowFingerprint:
@@ -128,8 +119,8 @@ def fingerprint_in(fact: f.Created | f.Resumed) -> WorkflowFingerprint:
     return WorkflowFingerprint(fact.digest, fact.version, {step: digest for step, digest, _ in nodes}, fact.shape)
 
 
-def nodes_of(graph: Graph) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-    """The steps of a graph as facts keep them: path, digest, dependencies."""
+def nodes_of(graph: Graph) -> Nodes:
+    """The steps of a graph."""
     deps: dict[str, tuple[str, ...]] = {}
     waiting = [(graph, "")]
     while waiting:

@@ -14,6 +14,7 @@ from ares.errors import ReducerError
 from ares.walk.state import Instance, Scope, source_item
 from ares.walk.table import Phase
 from ares.workflow.binding import Binding, BindingKind, Call
+from ares.workflow.reducers import combine
 
 _Snapshot = tuple[list[Any], int, dict[str, Any]]
 
@@ -80,14 +81,13 @@ class Values:
             start, values = newest[1], dict(newest[2])
         else:
             start, values = 0, dict(scope.graph.workflow.variables)
-        workflow = scope.graph.workflow
+        written: dict[str, list[Any]] = {}
         for name, value, _ in writes[start:count]:
-            reducer = workflow.reducer(name)
-            if reducer is None:
-                values[name] = value
-                continue
+            written.setdefault(name, []).append(value)
+        reducers = scope.graph.workflow.reducers
+        for name, new in written.items():
             try:
-                values[name] = reducer(values[name], value)
+                values[name] = combine(reducers.get(name), values[name], new)
             except Exception as error:
                 raise ReducerError(name, f"{type(error).__name__}: {error}") from error
         with self._lock:

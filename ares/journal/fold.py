@@ -16,8 +16,6 @@ holds the two together. What the journal does not tell, it cannot know either:
 """
 
 from collections.abc import Callable, Mapping
-from functools import reduce
-from itertools import chain
 from typing import Any, Final
 
 from ares.errors import WalkError
@@ -34,7 +32,7 @@ from ares.records import (
     ToolEntry,
 )
 from ares.walk import facts as f
-from ares.workflow.reducers import NAMED
+from ares.workflow.reducers import NAMED, combine
 
 #: Of ``ExperienceCheckpoint``: raised when a field of it changes its meaning.
 SCHEMA_VERSION: Final = 1
@@ -276,31 +274,11 @@ class Fold:
         return {**self._initial, **{name: self._combined(name, values) for name, values in written.items()}}
 
     def _combined(self, name: str, values: list[Any]) -> Any:
-        named = self._reducer_names.get(name, "")
-        at_once = _AT_ONCE.get(named)
-        reducer = NAMED.get(named) or self._reducers.get(name)
-        if reducer is None and name not in self._reducer_names:
-            return values[-1]
+        named = self._reducer_names.get(name)
+        reducer = named if named in NAMED else self._reducers.get(name)
+        if reducer is None and named is not None:
+            return tuple(values)  # a reducer of the user's that nobody gave
         try:
-            if at_once is not None:
-                return at_once(self._initial[name], values)
-            if reducer is not None:
-                return reduce(reducer, values, self._initial[name])
+            return combine(reducer if named is not None else None, self._initial.get(name), values)
         except Exception:
-            pass  # a reducer is the user's; what was written is still worth showing
-        return tuple(values)
-
-
-def _merged(old: Any, values: list[Any]) -> Any:
-    merged = {**old}
-    for value in values:
-        merged.update({**value})
-    return merged
-
-
-#: Those named reducers that copy what was there: many writes at once, the same as one after another.
-_AT_ONCE: Final[dict[str, Callable[[Any, list[Any]], Any]]] = {
-    "append": lambda old, values: old + values,
-    "extend": lambda old, values: old + list(chain.from_iterable(values)),
-    "merge": _merged,
-}
+            return tuple(values)  # a reducer is the user's; what was written is still worth showing

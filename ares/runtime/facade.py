@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any, Self
 
 import attrs
+
 from ares.context import StepContext
 from ares.engine.attempt import Attempt, current
 from ares.engine.driver import Driver
-from ares.engine.engine import Begun, Definition, Engine, ResumeRequest, RunRequest, new_id
+from ares.engine.engine import Begun, Definition, Engine, RunRequest, new_id
 from ares.engine.execution import Execution
 from ares.engine.notices import notices
 from ares.engine.options import Durability, Options, StepsOn
 from ares.engine.replay import read
 from ares.engine.results import WorkflowResult
+from ares.engine.takeover import ResumeRequest
 from ares.errors import (
     AresError,
     ExecutionConflictError,
@@ -255,7 +257,7 @@ class Runtime:
             if if_exists == "error":
                 raise
         self._check_same(engine, definition, request)
-        return self._begin_again(engine, definition, request.execution_id, ResumeRequest(timeout=request.timeout))
+        return engine.begin_again(definition, request.execution_id, ResumeRequest(timeout=request.timeout))
 
     def _check_same(self, engine: Engine, definition: Definition, request: RunRequest) -> None:
         """Refuse to go on with an execution that was begun with something else."""
@@ -311,7 +313,7 @@ class Runtime:
         definition = self._definition_of(engine, row, workflow)
         check_timeout(timeout)
         how = ResumeRequest(_paths(definition, rerun), reopen, accept_changes, timeout)
-        begun = self._begin_again(engine, definition, execution_id, how)
+        begun = engine.begin_again(definition, execution_id, how)
         if isinstance(begun, WorkflowResult):
             return begun
         return self._told(engine.walk(begun, current.get()))
@@ -335,18 +337,6 @@ class Runtime:
             )
         return known
 
-    def _begin_again(
-        self, engine: Engine, definition: Definition, execution_id: str, how: ResumeRequest
-    ) -> Begun | WorkflowResult:
-        row = engine.journal.execution(execution_id)
-        status = ExecutionStatus(row.status)
-        stands = status is ExecutionStatus.COMPLETED and not how.rerun
-        if stands or (status is ExecutionStatus.CANCELLED and not how.reopen):
-            if how.rerun and status is ExecutionStatus.CANCELLED:
-                raise UsageError(f"execution {execution_id!r} was cancelled: rerun needs reopen=True as well")
-            return engine.stored_result(definition, execution_id, status)
-        return engine.begin_again(definition, execution_id, how)
-
     def recover(self) -> Recovery:
         """Take up every execution that nobody walks and whose workflow is in ``workflows=``. Returns at once."""
         engine = self._life.engine()
@@ -358,9 +348,8 @@ class Runtime:
             reason = _not_to_recover(row, known)
             if reason is None:
                 try:
-                    begun = self._begin_again(
-                        engine, engine.define(known[row.workflow_id]), row.execution_id, ResumeRequest()
-                    )
+                    definition = engine.define(known[row.workflow_id])
+                    begun = engine.begin_again(definition, row.execution_id, ResumeRequest())
                     if isinstance(begun, Begun):
                         taken.append(Execution(self, row.execution_id, engine.submit(begun)))
                     continue

@@ -27,7 +27,7 @@ def map_verdict(owner: Instance) -> Completed | Failed:
     fails = owner.node.spec.on_item_failure is OnItemFailure.FAIL
     if first is not None and fails and (stop is None or not was_cut(first)):
         return _part_failed(owner, first)
-    if parts.ended < parts.length or (stop is not None and any(map(was_cut, parts.failed.values()))):
+    if parts.ended < parts.length or (stop is not None and any(map(_is_unfinished, parts.failed.values()))):
         return _failed(owner, StepCancelledError(owner.path, stop or ""))
     return _completed(owner)
 
@@ -62,7 +62,7 @@ def execution_end(state: State) -> Ended:
 
 def unfinished(state: State) -> tuple[str, ...]:
     """The top-level steps that an execution out of time did not get done."""
-    return tuple(i.path for i in state.root.instances if i.reason is SkipReason.TIMEOUT or was_cut(i))
+    return tuple(i.path for i in state.root.instances if i.reason is SkipReason.TIMEOUT or _is_unfinished(i))
 
 
 def first_failure(state: State) -> Instance | None:
@@ -81,6 +81,13 @@ def was_cut(instance: Instance) -> bool:
     if instance.phase is not Phase.FAILED or instance.error is None:
         return False
     return instance.unknown or instance.error.type_name == StepCancelledError.__name__
+
+
+def _is_unfinished(instance: Instance) -> bool:
+    """Whether it failed, and a resume has more to do in it than what failed of itself."""
+    if instance.phase is not Phase.FAILED or instance.child is None:
+        return was_cut(instance)
+    return was_cut(instance) or any(i.reason in _STOPS for scope in instance.child.all() for i in scope.instances)
 
 
 def _first_step(scope: Scope) -> Instance | None:

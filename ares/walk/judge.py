@@ -2,11 +2,11 @@
 
 import attrs
 
-from ares.errors import OutcomeUnknownError
+from ares.errors import OutcomeUnknownError, StepCancelledError
 from ares.records import ErrorInfo
 from ares.walk.facts import After, Failed
 from ares.walk.instance import Instance
-from ares.walk.stopping import is_cut, may_retry
+from ares.walk.stopping import is_cut, may_retry, stop_of
 from ares.walk.table import Phase
 from ares.workflow.policies import Delivery
 
@@ -78,6 +78,9 @@ def judge(instance: Instance, failure: Failure, *, stopping: bool = False) -> Fa
         fact.retryable = instance.retryable
         if instance.error is not None:
             fact.error, fact.exception = instance.error, instance.exception or failure.exception
+        elif stopping:
+            cut = StepCancelledError(instance.path, stop_of(instance) or "")
+            fact.error, fact.exception = describe(cut), cut
     retry = instance.node.spec.retry
     limit = 1 if retry is None else retry.max_attempts
     if fact.retryable and instance.attempt < limit and not stopping and may_retry(instance):

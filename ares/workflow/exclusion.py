@@ -10,15 +10,15 @@ takes values from outside, but only as long as none of these can be below a bran
 Each step has a *context*, a list that is read inwards to outwards and shares its outer part with others:
 
 - ``(p, a)``: what follows inwards is tied to branch ``a`` of the point ``p``. The context of the branch itself is
-  ``(p, a)`` and then the context of ``p``.
+  ``(p, a)`` and then the context of ``p``, whatever else it depends on: whether it was chosen is asked first.
 - ``open(j)``: at ``j`` several contexts came together, or ``j`` lies below a branch point without being tied to it.
   What follows inwards is below all that ``j`` is below, and goes with ``j``.
 
 A step whose dependencies have contexts that are outer parts of the longest one among them has that one. Otherwise it
-opens a new one inside what they have in common. It holds for each context, by induction over the graph: a step below a
-branch point has that point, or an opening further in than it, in its context; and where a branch in it is not taken,
-or an opening's step is skipped as not taken, all with this context are skipped as not taken, by the same origin, as
-what else they depend on has only the outer part in common with them, and so is no help.
+opens a new one inside what they have in common. By induction over the graph: where a branch in a context is not taken,
+or the step of an opening is skipped as not taken, all with this context are skipped as not taken, by the same origin;
+for what else they depend on is further out, and is below that origin only if it is skipped itself. The tests hold this
+against a simulation of the rule.
 """
 
 from collections.abc import Iterator

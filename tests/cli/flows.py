@@ -216,18 +216,13 @@ bulk = Workflow("bulk", inputs={"count": int, "size": int})
 
 
 @bulk.step
+def chunks(ctx: StepContext, count: int, size: int) -> int:
+    """Commits so many chunks, one after another."""
+    return sum(len(ctx.once(f"chunk {number}", lambda: "x" * size)) for number in range(count))
+
+
 def indices(count: int) -> list[int]:
     return list(range(count))
-
-
-@bulk.step(map_over=indices)
-def chunk(item: int, size: int) -> str:
-    return f"{item:08}" * (size // 8)
-
-
-@bulk.step
-def chunks(chunk: list[str]) -> int:
-    return len(chunk)
 
 
 fails_often = Workflow("fails_often", inputs={"count": int})

@@ -327,4 +327,92 @@ def reconciled_pay() -> Workflow:
     return wf
 
 
-WORKFLOWS: dict[str, Callable[[], Workflow]] = {make.__name__: make for make in (rich, deadly_pay, reconciled_pay)}
+def deadly(max_crashes: int | None = 3) -> Workflow:
+    """A body that ends its process at once, before its start can be anywhere but in memory; one beside it that lives."""
+    wf = Workflow("deadly", inputs={"effects": str})
+    wf.step(lambda effects: leave(effects, "before"), id="before")
+
+    @wf.step(max_crashes=max_crashes, depends_on=["before"])
+    def kills(ctx: ares.StepContext, effects: str) -> None:
+        leave(effects, f"kills in attempt {ctx.attempt}")
+        os._exit(7)
+
+    wf.step(lambda kills, effects: leave(effects, "after"), id="after")
+    wf.step(lambda effects: leave(effects, "tidy"), id="tidy", trigger="always", depends_on=["after"])
+    return wf
+
+
+def deadly_without_limit() -> Workflow:
+    """As ``deadly``, with no limit."""
+    return deadly(None)
+
+
+def deadly_beside_others() -> Workflow:
+    """One element of a map that kills its process, among twenty that do not."""
+    wf = Workflow("deadly_beside_others", inputs={"effects": str})
+    wf.step(lambda: list(range(20)), id="source")
+
+    @wf.step(map_over="source", on_item_failure="collect", max_concurrency=2)
+    def each(ctx: ares.StepContext, item: int, effects: str) -> int:
+        leave(effects, ctx.step.path)
+        if item == 11:
+            os._exit(7)
+        return item
+
+    return wf
+
+
+def in_three_parts() -> Workflow:
+    """p1 -> sub(s1 -> s2 -> s3) -> p2; s3 and p2 die the first time they run."""
+    child = Workflow("sub", inputs={"effects": str})
+    child.step(lambda effects: leave(effects, "s1") or 1, id="s1")
+    child.step(lambda s1, effects: leave(effects, "s2") or s1 + 1, id="s2")
+
+    @child.step
+    def s3(s2: int, effects: str) -> int:
+        leave(effects, "s3")
+        if counted(effects)["s3"] == 1:
+            die()
+        return s2 + 1
+
+    wf = Workflow("in_three_parts", inputs={"effects": str})
+    wf.step(lambda effects: leave(effects, "p1") or 0, id="p1")
+    wf.add(ares.StepSpec("sub", workflow=child, depends_on=["p1"]))
+
+    @wf.step
+    def p2(sub: dict[str, int], effects: str) -> int:
+        leave(effects, "p2")
+        if counted(effects)["p2"] == 1:
+            die()
+        return sub["s3"] + 1
+
+    return wf
+
+
+def ordering() -> Workflow:
+    """Asks for the goods once, dies at the place that ``dies`` names, and tells its keys."""
+    wf = Workflow("ordering", inputs={"effects": str, "dies": str})
+    wf.step(lambda: [0, 1], id="goods")
+
+    @wf.step(map_over="goods")
+    def order(ctx: ares.StepContext, item: int, effects: str, dies: str) -> str:
+        leave(effects, f"key {ctx.step.path} {ctx.idempotency_key} {ctx.idempotency_key_for('order')}")
+
+        def effect() -> str:
+            leave(effects, f"effect {ctx.step.path}")
+            if dies == "in the effect" and len(traces(effects)) < 8:
+                die()
+            return f"order of {item}"
+
+        number = ctx.once("order", effect)
+        if dies == "after it" and item == 1 and counted(effects)["died"] == 0:
+            leave(effects, "died")
+            die()
+        return number
+
+    return wf
+
+
+WORKFLOWS: dict[str, Callable[[], Workflow]] = {make.__name__: make for make in (
+    rich, deadly_pay, reconciled_pay, deadly, deadly_without_limit, deadly_beside_others, in_three_parts, ordering,
+)}

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ares.errors import DefinitionError
-from ares.workflow import Graph, Node, StepSpec, Workflow
+from ares.workflow import Graph, Node, StepSpec, Workflow, writers
 from ares.workflow.exclusion import contexts, ties_of
 
 #: Machines that run tests are loaded: no example is too slow.
@@ -341,6 +341,25 @@ def test_writers_are_refused_only_if_some_pair_is_in_no_order(wf: Workflow) -> N
 
     if is_ordered:
         wf.validate()
+
+
+@patient
+@given(branching(), st.integers(1, 3))
+def test_checking_in_several_passes_finds_the_same_as_in_one(wf: Workflow, bits: int) -> None:
+    def verdict() -> str:
+        again = Workflow("w", variables={"v": 0, "u": 0})
+        for spec in wf.steps:
+            again.add(spec)
+        try:
+            again.validate()
+        except DefinitionError:
+            return "refused"
+        return "accepted"
+
+    in_one = verdict()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writers, "_BITS_PER_PASS", bits)
+        assert verdict() == in_one
 
 
 # --- size -----------------------------------------------------------------------------------------

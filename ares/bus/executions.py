@@ -1,0 +1,108 @@
+"""What a bus knows of the executions under way: the port behind the contexts of their calls, and what went wrong.
+
+A plugin that fails does so at every step. So a complaint is kept once and counted, and told to the log when its count
+is a power of ten: neither a result nor a log is flooded by a plugin.
+"""
+
+import threading
+from typing import Any, Final, Protocol
+
+from ares.context import ExecutionPort, NoExecution
+
+_NO_EXECUTION: Final = NoExecution()
+
+
+class Say(Protocol):
+    """Has something logged: a loguru level, a message and its arguments as for ``str.format``. Never blocks, never
+    raises."""
+
+    def __call__(self, level: str, message: str, *args: Any, error: BaseException | None = None) -> None: ...
+
+
+def silent(level: str, message: str, *args: Any, error: BaseException | None = None) -> None:  # noqa: ARG001
+    """Says nothing."""
+
+
+#: Who is complained of, and what for: not in words, which may differ each time.
+_Subject = tuple[str, str]
+
+
+class _Execution:
+    __slots__ = ("complaints", "port", "told")
+
+    def __init__(self, port: ExecutionPort) -> None:
+        self.port = port
+        #: Since the last time they were told: the first of each subject in words, and how many there were.
+        self.complaints: dict[_Subject, tuple[str, int]] = {}
+        #: How many of the standing complaints it was told.
+        self.told = 0
+
+
+class Executions:
+    """See above. Any thread."""
+
+    def __init__(self, say: Say = silent) -> None:
+        self._say = say
+        # Reentrant: a finalizer that the garbage collector runs in here may log, and a log sink may emit.
+        self._lock = threading.RLock()
+        self._open: dict[str, _Execution] = {}
+        #: What every execution is to hear.
+        self._standing: list[str] = []
+        self._totals: dict[_Subject, int] = {}
+
+    def open(self, execution_id: str, port: ExecutionPort) -> None:
+        """An execution begins."""
+        with self._lock:
+            self._open[execution_id] = _Execution(port)
+
+    def close(self, execution_id: str) -> tuple[str, ...]:
+        """An execution is over. Returns what it was not told yet."""
+        with self._lock:
+            last = self.drain(execution_id)
+            self._open.pop(execution_id, None)
+            return last
+
+    def port(self, execution_id: str) -> ExecutionPort:
+        """What is behind a context of this execution."""
+        with self._lock:
+            execution = self._open.get(execution_id)
+        return _NO_EXECUTION if execution is None else execution.port
+
+    def complain(self, execution_id: str, subject: _Subject, text: str, error: BaseException | None = None) -> None:
+        """Something went wrong in a call for an execution, or for none that is known."""
+        with self._lock:
+            total = self._totals[subject] = self._totals.get(subject, 0) + 1
+            execution = self._open.get(execution_id)
+            if execution is not None:
+                first, count = execution.complaints.get(subject, (text, 0))
+                execution.complaints[subject] = (first, count + 1)
+        if _is_power_of_ten(total):
+            self._say("WARNING", "{} ({} times so far)" if total > 1 else "{}", text, total, error=error)
+
+    def complain_to_all(self, text: str, error: BaseException | None = None) -> None:
+        """Something is wrong for as long as the bus lives."""
+        with self._lock:
+            self._standing.append(text)
+        self._say("ERROR", "{}", text, error=error)
+
+    def remark(self, text: str) -> None:
+        """Something for the log alone."""
+        self._say("INFO", "{}", text)
+
+    def drain(self, execution_id: str) -> tuple[str, ...]:
+        """The complaints that an execution was not told yet; it now is."""
+        with self._lock:
+            execution = self._open.get(execution_id)
+            if execution is None:
+                return ()
+            complaints, execution.complaints = execution.complaints, {}
+            standing = self._standing[execution.told :]
+            execution.told = len(self._standing)
+        mine = (text if count == 1 else f"{text} ({count} times)" for text, count in complaints.values())
+        return (*standing, *mine)
+
+
+def _is_power_of_ten(count: int) -> bool:
+    while count % 10 == 0:
+        count //= 10
+    return count == 1

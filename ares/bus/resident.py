@@ -1,0 +1,325 @@
+"""A plugin in its actor: calls to it, their time, and what becomes of them.
+
+All that changes is under one lock, which is held for moments and never while code of a plugin runs.
+
+*Time.* A call may be queued for its timeout, and then execute for its timeout. Whoever waits looks at it when its time
+is up. What is found executing past its timeout *hangs*: its context is cancelled, and until its late answer comes in
+the plugin is unresponsive, so that what is queued and what comes later fails at once. A call that is still queued when
+its time is up is given up without a change of state: the plugin is only busy. Nobody watches the clock for calls that
+nobody waits for; whoever comes next finds that one of them hangs. So a hung plugin costs one timeout in all, and no
+thread.
+
+*Answers.* Each call is answered once: by the plugin, by the one who gives it up, or by the end of the actor. Only the
+first answer counts.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+
+from ares.bus.call import Call, Latch, describe, executing
+from ares.bus.card import Card
+from ares.bus.executions import Executions
+from ares.bus.health import PluginHealth, PluginState
+from ares.bus.host import PluginActor
+from ares.context import Context, ExecutionPort, PluginJournal, cancel, grant
+from ares.errors import (
+    PluginBusyError,
+    PluginCrashError,
+    PluginError,
+    PluginNotRunningError,
+    PluginTimeoutError,
+    PluginUnresponsiveError,
+)
+from ares.events import EventType
+
+#: For calls whose answer nobody waits for.
+_NOBODY_WAITS: Final = Latch(0)
+
+#: In which state a plugin takes the calls of its life; all others it takes when it is running.
+_TAKEN_IN: Final = {"start": PluginState.STARTING, "stop": PluginState.STOPPING}
+
+
+@attrs.frozen
+class House:
+    """What the residents of one bus share.
+
+    ``timeout`` is seconds. ``announce`` is given the type of an event about a plugin, the plugin's name, the execution
+    that it concerns or "", and what there is to say; it does not block.
+    """
+
+    name: str
+    timeout: float
+    executions: Executions
+    journal: PluginJournal
+    announce: Callable[[EventType, str, str, str], None]
+
+
+class Resident:
+    """See above. Any thread, unless it says otherwise."""
+
+    def __init__(self, card: Card, house: House) -> None:
+        self.card = card
+        self.name = card.name
+        self.timeout = card.timeout or house.timeout
+        self.actor = PluginActor(self, f"ares-plugin {card.name} {house.name}".strip(), card.buffer)
+        self._house = house
+        # Reentrant: a finalizer that the garbage collector runs in here may log, and a sink of the log look at health.
+        self._lock = threading.RLock()
+        self._state = PluginState.REGISTERED
+        self._queued: dict[Call, None] = {}
+        self._current: Call | None = None
+        #: The current call, once it was found to hang.
+        self._hung: Call | None = None
+        self._calls = 0
+        self._errors = 0
+        self._timeouts = 0
+        self._seconds = 0.0
+        self._slowest = 0.0
+        self._last_error = ""
+
+    def __repr__(self) -> str:
+        return f"<Resident {self.name!r} {self.state}>"
+
+    # --- calling ------------------------------------------------------------------------------------
+
+    def call(self, method: str, args: tuple[Any, ...], execution_id: str, port: ExecutionPort, latch: Latch) -> Call:
+        """Make a call; it is not sent yet."""
+        return Call(method, args, Context(execution_id, port, self._house.journal, self.name), self.timeout, latch)
+
+    def send(self, call: Call) -> None:
+        """Queue a call. One that cannot be queued is answered at once."""
+        now = time.monotonic()
+        with self._lock:
+            hung = self._find_hung(now)
+            refusal = self._refusal(call)
+            if refusal is None:
+                call.sent = now
+                self._queued[call] = None
+                self._plan(call, now)
+            else:
+                call.settle(None, refusal)
+        self._announce(hung)
+        if refusal is None and not self.actor.post(call):
+            self.turn_away(call)
+
+    def check(self, call: Call) -> None:
+        """For a caller that waits and has come to ``call.check_at``: end the call if its time is over."""
+        now = time.monotonic()
+        with self._lock:
+            hung = self._find_hung(now)
+            if call in self._queued and not call.is_patient and now >= call.sent + call.timeout:
+                del self._queued[call]
+                call.settle(None, PluginBusyError(self.name, call.method, seconds=call.timeout))
+            self._plan(call, now)
+        self._announce(hung)
+
+    def give_up(self, call: Call) -> None:
+        """Its caller waits no longer, although its time may not be over."""
+        now = time.monotonic()
+        with self._lock:
+            if call.began is None:
+                self._queued.pop(call, None)
+                call.settle(None, PluginBusyError(self.name, call.method, seconds=now - call.sent))
+            else:
+                call.settle(None, PluginTimeoutError(self.name, call.method, seconds=now - call.began))
+        cancel(call.context)
+
+    def look(self) -> Call | None:
+        """What the plugin hangs in, if it does."""
+        with self._lock:
+            hung = self._find_hung(time.monotonic())
+            known = self._hung
+        self._announce(hung)
+        return known
+
+    def _plan(self, call: Call, now: float) -> None:
+        """Say when a caller is to look at the call again."""
+        if call.began is not None:
+            call.check_at = call.began + call.timeout
+            return
+        call.check_at = now + call.timeout if call.is_patient else call.sent + call.timeout
+        current = self._current
+        if current is not None and current.began is not None:
+            # If that one hangs, this one need not wait for its own time.
+            call.check_at = min(call.check_at, current.began + current.timeout)
+
+    def _refusal(self, call: Call) -> PluginError | None:
+        if self._hung is not None:
+            return self._unresponsive(call, self._hung)
+        if self._state is not _TAKEN_IN.get(call.method, PluginState.RUNNING):
+            return PluginNotRunningError(self.name, call.method, state=self._state.value)
+        return None
+
+    def _unresponsive(self, call: Call, hung: Call) -> PluginError:
+        return PluginUnresponsiveError(self.name, call.method, seconds=hung.timeout, hung_call=hung.method)
+
+    def _find_hung(self, now: float) -> Call | None:
+        """The current call, if it has just been found to hang. Under the lock."""
+        hung = self._current
+        if hung is None or self._hung is not None or hung.began is None or now < hung.began + hung.timeout:
+            return None
+        self._hung = hung
+        self._timeouts += 1
+        error = PluginTimeoutError(self.name, hung.method, seconds=hung.timeout)
+        self._last_error = str(error)
+        hung.settle(None, error)
+        cancel(hung.context)
+        for call in self._queued:
+            call.settle(None, self._unresponsive(call, hung))
+        self._queued.clear()
+        return hung
+
+    def _announce(self, hung: Call | None) -> None:
+        if hung is not None:
+            error = PluginTimeoutError(self.name, hung.method, seconds=hung.timeout)
+            self._house.announce(EventType.PLUGIN_FAILED, self.name, hung.context.execution_id, str(error))
+
+    def complain(self, execution_id: str, error: PluginError) -> None:
+        """Have it known that a call for an execution failed, and nobody else is told why."""
+        cause = error.__cause__ or error
+        subject = (self.name, f"{error.call} {type(cause).__name__}")
+        self._house.executions.complain(execution_id, subject, str(error), error.__cause__)
+        if isinstance(error, PluginCrashError):
+            self._house.announce(EventType.PLUGIN_FAILED, self.name, execution_id, str(error))
+
+    # --- the actor's thread ------------------------------------------------------------------------------
+
+    def execute(self, call: Call) -> None:
+        """See ``Tenant``. A plugin that stops is given the events first that were sent before."""
+        if call.method == "stop":
+            while not call.is_done and self._deliver_one():
+                pass
+        self._carry_out(call)
+
+    def deliver(self) -> None:
+        """See ``Tenant``."""
+        while self.actor.mailbox.empty() and self._deliver_one():
+            pass
+
+    def turn_away(self, call: Call) -> None:
+        """See ``Tenant``. Any thread."""
+        with self._lock:
+            self._queued.pop(call, None)
+            call.settle(None, PluginNotRunningError(self.name, call.method, state=self._state.value))
+
+    def _deliver_one(self) -> bool:
+        delivery = self.actor.mailbox.take_event()
+        if delivery is None:
+            return False
+        stream = delivery.event.stream_id
+        call = self.call("on_event", (delivery,), stream, self._house.executions.port(stream), _NOBODY_WAITS)
+        self._carry_out(call)
+        if call.error is not None:
+            self.complain(stream, call.error)
+        return True
+
+    def _carry_out(self, call: Call) -> None:
+        if not self._begin(call):
+            return
+        value, error = _invoke(self.name, self.card.plugin, call)
+        self._end(call, value, error)
+
+    def _begin(self, call: Call) -> bool:
+        """False when the caller has gone."""
+        with self._lock:
+            self._queued.pop(call, None)
+            if call.is_done:
+                return False
+            now = call.began = time.monotonic()
+            self._current = call
+        grant(call.context, now + call.timeout)
+        executing.resident = self
+        executing.call = call
+        return True
+
+    def _end(self, call: Call, value: Any, error: PluginError | None) -> None:
+        executing.call = None
+        now = time.monotonic()
+        with self._lock:
+            seconds = now - (call.began or now)
+            is_late = self._hung is call
+            self._current = self._hung = None
+            self._calls += 1
+            self._seconds += seconds
+            self._slowest = max(self._slowest, seconds)
+            if error is not None:
+                self._errors += 1
+                self._last_error = str(error)
+            call.settle(value, error)
+        if is_late:
+            self._house.executions.remark(f"plugin {self.name!r}: {call.method} has ended after {seconds:.3g} s")
+
+    # --- its life ------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> PluginState:
+        """Where it stands."""
+        is_hung = self.look() is not None
+        with self._lock:
+            if is_hung and self._state is PluginState.RUNNING:
+                return PluginState.UNRESPONSIVE
+            return self._state
+
+    def move(self, state: PluginState, error: PluginError | None = None) -> None:
+        """It now stands there; ``error`` is why, where that is a misfortune."""
+        with self._lock:
+            self._state = state
+            if error is not None:
+                self._last_error = str(error)
+
+    def abandon(self) -> None:
+        """Let it alone: answer all who wait for it, ask what executes to end, and its thread to end after that."""
+        self.actor.end()
+        self.actor.mailbox.discard_events()
+        with self._lock:
+            current = self._current
+            calls = [*self._queued, *([] if current is None else [current])]
+        for call in calls:
+            self.give_up(call)
+
+    def health(self) -> PluginHealth:
+        """How it is."""
+        state = self.state
+        counts = self.actor.mailbox.counts()
+        with self._lock:
+            return PluginHealth(
+                name=self.name,
+                capabilities=self.card.capabilities,
+                state=state,
+                calls=self._calls,
+                errors=self._errors,
+                timeouts=self._timeouts,
+                mailbox_depth=len(self._queued),
+                events_matched=counts.matched,
+                events_delivered=counts.delivered,
+                events_dropped=counts.dropped,
+                events_pending=counts.pending,
+                last_error=self._last_error,
+                latency=self._seconds / self._calls if self._calls else 0.0,
+                slowest=self._slowest,
+            )
+
+
+def _invoke(name: str, plugin: Any, call: Call) -> tuple[Any, PluginError | None]:
+    """What the plugin answers. Nothing is raised."""
+    try:
+        return getattr(plugin, call.method)(call.context, *call.args, **call.kwargs), None
+    except Exception as raised:
+        return None, _caused(PluginError(name, call.method, f"raised {describe(raised)}"), raised)
+    except BaseException as raised:
+        return None, _caused(PluginCrashError(name, call.method, f"raised {describe(raised)}"), raised)
+
+
+def _caused(error: PluginError, raised: BaseException) -> PluginError:
+    try:
+        # Without the frame of ``_invoke``, which holds the call, which holds the error: all of it would live until the
+        # garbage collector comes, with the locals of the plugin's frames.
+        raised.__traceback__ = raised.__traceback__ and raised.__traceback__.tb_next
+        error.__cause__ = raised
+    except BaseException:  # an exception whose own methods raise cannot be shown, but it was told
+        error.__cause__ = None
+    return error
