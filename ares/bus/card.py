@@ -105,7 +105,9 @@ def _name(plugin: object) -> str:
     if not isinstance(name, str) or not name.strip():
         raise RegistrationError(kind, f"has no name: a non-empty str is expected, not {name!r}")
     if len(name) > _LONGEST_NAME or not name.isprintable():
-        raise RegistrationError(name[:_LONGEST_NAME], f"its name is over {_LONGEST_NAME} characters or has control ones")
+        raise RegistrationError(
+            name[:_LONGEST_NAME], f"its name is over {_LONGEST_NAME} characters or has control ones"
+        )
     return str(name)
 
 
@@ -183,8 +185,8 @@ class _Reader:
 
     def names(self, attribute: str) -> tuple[str, ...]:
         value = self.attribute(attribute, ())
-        names = (value,) if isinstance(value, str) else value
-        if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in (names := tuple(names))):
+        names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (None,)
+        if not all(isinstance(name, str) for name in names):
             raise self.refusal(f"{attribute} must be names of plugins or capabilities, not {value!r}")
         return tuple(str(name) for name in names)
 
@@ -232,10 +234,12 @@ def positive_seconds(value: object, refusal: Callable[[str], Exception]) -> floa
 
 def problem_of(filter: EventFilter) -> str:
     """Why an event filter can select nothing; "" when it can."""
-    for event_type in sorted(filter.types, key=str):
+    types: Iterable[object] = sorted(filter.types, key=str)
+    streams: Iterable[object] = filter.stream_ids
+    for event_type in types:
         if not isinstance(event_type, str) or "." not in event_type.strip("."):
             return f"{event_type!r} is no event type, which is a dotted name; types takes a collection of them"
-    for stream_id in filter.stream_ids:
+    for stream_id in streams:
         if not isinstance(stream_id, str) or not stream_id:
             return f"{stream_id!r} is no stream's id"
     return ""

@@ -13,13 +13,13 @@ _NO_EXECUTION: Final = NoExecution()
 
 
 class Say(Protocol):
-    """Has something logged: a loguru level, a message and its arguments as for ``str.format``. Never blocks, never
-    raises."""
+    """Takes what there is to log. Neither blocks nor raises."""
 
-    def __call__(self, level: str, message: str, *args: Any, error: BaseException | None = None) -> None: ...
+    def __call__(self, level: str, message: str, *args: Any, error: BaseException | None = None) -> None:
+        """``level`` is loguru's; ``message`` and ``args`` are as for ``str.format``."""
 
 
-def silent(level: str, message: str, *args: Any, error: BaseException | None = None) -> None:  # noqa: ARG001
+def silent(*_args: object, **_kwargs: object) -> None:
     """Says nothing."""
 
 

@@ -93,8 +93,10 @@ class Mailbox:
             return self._buffer.discard()
 
     def close(self) -> list[Any]:
-        """Take no more messages. Returns those that nobody will see now, in order; events are discarded. For the reader,
-        or when there is none any more."""
+        """Take no more messages. Returns those that nobody will see now, in order; events are discarded.
+
+        For the reader, or when there is none any more.
+        """
         with self._lock:
             self._is_closed = True
             self.discard_events()

@@ -41,7 +41,7 @@ class Ref:
         return self._send(method, args, kwargs)
 
     def _send(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PendingAnswer:
-        if not isinstance(method, str) or not method or method.startswith("_") or method in ("start", "stop"):
+        if not method.isidentifier() or method.startswith("_") or method in ("start", "stop"):
             raise UsageError(f"{method!r} of plugin {self.name!r} is not for others to call")
         mine: Call | None = getattr(executing, "call", None)
         execution_id = "" if mine is None else mine.context.execution_id

@@ -25,7 +25,7 @@ from ares.bus.card import Card
 from ares.bus.executions import Executions
 from ares.bus.health import PluginHealth, PluginState
 from ares.bus.host import PluginActor
-from ares.context import Context, ExecutionPort, PluginJournal, cancel, grant
+from ares.context import Context, ExecutionPort, NoExecution, PluginJournal, cancel, grant
 from ares.errors import (
     PluginBusyError,
     PluginCrashError,
@@ -252,6 +252,9 @@ class Resident:
             call.settle(value, error)
         if is_late:
             self._house.executions.remark(f"plugin {self.name!r}: {call.method} has ended after {seconds:.3g} s")
+            if call.method == "start" and error is None:
+                # Nobody counts on it any more, and nobody else would have it let go of what it has just taken.
+                self._carry_out(self.call("stop", (), "", NoExecution(), _NOBODY_WAITS))
 
     # --- its life ------------------------------------------------------------------------------------------
 

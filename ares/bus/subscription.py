@@ -6,20 +6,20 @@ The lock is reentrant: a finalizer that the garbage collector runs in here may e
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Self
 
 from ares.bus.buffer import REST, Counts, EventBuffer
 from ares.events import Delivery, Event, EventFilter
 
 
 class BusSubscription:
-    """A ``Subscription``. Any thread; several may read, each event goes to one of them.
+    """A ``Subscription``. Any thread; several may read, and each event goes to one of them.
 
-    A subscription to certain streams ends when all of them have ended; every one ends when the bus stops. What waits by
+    A subscription to certain streams ends when all of them have ended; every one ends when its bus stops. What waits by
     then can still be read.
     """
 
-    def __init__(self, filter: EventFilter, buffer: int, on_close: Callable[[Any], None]) -> None:
+    def __init__(self, filter: EventFilter, buffer: int, on_close: Callable[["BusSubscription"], None]) -> None:
         self.filter = filter
         self._lock = threading.RLock()
         self._buffer = EventBuffer(buffer)
@@ -27,9 +27,9 @@ class BusSubscription:
         #: Streams that have not ended, where only certain ones are wanted.
         self._streams = set(filter.stream_ids)
         self._is_over = False
-        #: One of each reader that sleeps: released to wake it.
-        self._gates: list[threading.Lock] = []
-        #: Until when the buffer has to be half full to wake them, in seconds of the monotonic clock.
+        #: Readers that sleep: the lock whose release wakes each, and how many events it takes to wake it.
+        self._sleepers: dict[threading.Lock, int] = {}
+        #: Until when a reader that falls asleep is not woken for a few events, in seconds of the monotonic clock.
         self._rests_until = 0.0
 
     def __repr__(self) -> str:
@@ -54,24 +54,123 @@ class BusSubscription:
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            gate = threading.Lock()
-            gate.acquire()
             with self._lock:
-                # Before the look at the buffer: an event that a finalizer puts into it from here on opens the gate.
-                self._gates.append(gate)
-                delivery = self._buffer.take()
-                if delivery is not None:
-                    self._rests_until = time.monotonic() + REST
+                delivery = self._take()
                 if delivery is not None or self._is_over:
-                    self._forget(gate)
                     return delivery
-                pause = self._pause(until)
-            if pause is not None and pause <= 0:
+            if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"no event in {timeout:g} s")
-            try:
-                gate.acquire(timeout=-1 if pause is None else pause)
-            finally:
-                with self._lock:
-                    self._forget(gate)
+            self._sleep(until)
 
-    def _pause(self, until: float | None) -> float | None: ...
+    def _take(self) -> Delivery | None:
+        delivery = self._buffer.take()
+        if delivery is not None and not len(self._buffer):
+            self._rests_until = time.monotonic() + REST
+        return delivery
+
+    def _sleep(self, until: float | None) -> None:
+        """Sleep until it is worth looking again."""
+        gate = threading.Lock()
+        gate.acquire()
+        now = time.monotonic()
+        rest = self._rests_until - now
+        ends = [] if until is None else [until - now]
+        if rest > 0:
+            ends.append(rest)
+        try:
+            with self._lock:
+                needed = self._sleepers[gate] = self._buffer.half if rest > 0 else 1
+                # Only now: an event that comes from here on wakes this reader.
+                if len(self._buffer) >= needed or self._is_over:
+                    return
+            gate.acquire(timeout=min([threading.TIMEOUT_MAX, *(max(end, 0) for end in ends)]))
+        finally:
+            with self._lock:
+                self._sleepers.pop(gate, None)
+
+    # --- the books -----------------------------------------------------------------------------------
+
+    def counts(self) -> Counts:
+        """The four figures at one moment."""
+        with self._lock:
+            return self._buffer.counts()
+
+    @property
+    def matched(self) -> int:
+        """Events that the filter selected."""
+        return self.counts().matched
+
+    @property
+    def delivered(self) -> int:
+        """Those that were taken."""
+        return self.counts().delivered
+
+    @property
+    def dropped(self) -> int:
+        """Those that found the buffer full, or were waiting when it was closed."""
+        return self.counts().dropped
+
+    @property
+    def pending(self) -> int:
+        """Those that wait to be taken."""
+        return self.counts().pending
+
+    # --- its end -------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Want no more. Drops what is pending; any thread, any number of times, at any moment."""
+        with self._lock:
+            self._is_over = True
+            self._buffer.discard()
+            self._wake()
+        self._on_close(self)
+
+    # --- what the bus does with it -------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there will be no more than what is pending."""
+        with self._lock:
+            return self._is_over
+
+    @property
+    def label(self) -> str:
+        """What a complaint calls it."""
+        return "a subscription"
+
+    def offer(self, event: Event, *, keep: bool = False) -> bool:
+        """Keep an event for the reader, unless its buffer is full. True if it was kept, or is not wanted any more."""
+        with self._lock:
+            if self._is_over:
+                return True
+            is_kept = self._buffer.offer(event, keep=keep)
+            if self._sleepers:
+                self._wake(len(self._buffer))
+            return is_kept
+
+    def stream_ended(self, stream_id: str) -> bool:
+        """One of the streams that it asked for will have no more events. Returns whether none will."""
+        with self._lock:
+            self._streams.discard(stream_id)
+            if not self._streams:
+                self._is_over = True
+                self._wake()
+            return self._is_over
+
+    def end(self) -> None:
+        """There will be no more events at all."""
+        with self._lock:
+            self._is_over = True
+            self._wake()
+
+    def _wake(self, events: int | None = None) -> None:
+        for gate, needed in list(self._sleepers.items()):
+            if events is None or events >= needed:
+                del self._sleepers[gate]
+                gate.release()

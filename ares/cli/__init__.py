@@ -6,6 +6,7 @@ Only this package reads the environment (``ARES_STORE``), prints, handles signal
 import sys
 from collections.abc import Sequence
 
+from typer import Abort
 from typer.main import get_command
 
 from ares.cli.app import app
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with session.stopping():
             code = command.main(args=given or ["--help"], prog_name="ares", standalone_mode=False, obj=session)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Abort):  # older versions of typer make the other of the one
         code = session.interrupted()
     except Exception as error:
         code = session.fail(error)

@@ -13,7 +13,7 @@ import attrs
 from ares.cli.documents import error_document, jsonable
 from ares.cli.exits import code_of_status, said
 from ares.cli.session import Session
-from ares.cli.text import counted, seconds, shown
+from ares.cli.text import counted, long, seconds, shown
 from ares.engine.results import WorkflowResult
 from ares.records import ExecutionStatus, StepResult, StepStatus
 from ares.workflow import Workflow
@@ -80,15 +80,15 @@ def _say(session: Session, workflow: Workflow, result: WorkflowResult, failures:
         if step_id in result.outputs:
             session.out.line((step_id, "bold"), ": ", shown(result.outputs[step_id]))
     for path, count in failures.collected.items():
-        session.note(f"{path}: {counted(count, 'element')} failed and stand in its output as ItemFailure")
+        session.note(f"{path}: {counted(count, 'element')} failed and were collected")
     for step in failures.fatal[:LISTED]:
-        session.note((step.path, "bold red"), ": ", "" if step.error is None else said(step.error))
+        session.note((step.path, "bold red"), ": ", "" if step.error is None else long(said(step.error)))
     if len(failures.fatal) > LISTED:
         session.note(f"and {counted(len(failures.fatal) - LISTED, 'failure')} more: ares show {result.execution_id}")
     if result.error is not None and not any(step.error is result.error for step in failures.fatal[:LISTED]):
-        session.note(said(result.error))
+        session.note(long(said(result.error)))
     for warning in result.warnings:
-        session.note(("warning: ", "yellow"), warning)
+        session.note(("warning: ", "yellow"), long(warning))
     status = str(result.status)
     session.note((status.lower(), STYLES.get(status, "")), f" in {seconds(result.duration)}")
     if go_on:

@@ -11,10 +11,11 @@ from typing import Any
 
 from ares.cli.documents import jsonable
 from ares.cli.outcome import STYLES
+from ares.cli.screen import Part
 from ares.cli.session import Session
 from ares.cli.store import existing_store
 from ares.cli.target import load
-from ares.cli.text import cut, instant, pairs, plain, seconds
+from ares.cli.text import SHORT, cut, instant, pairs, seconds
 from ares.events import Event
 from ares.records import ExecutionStatus, ExecutionSummary
 from ares.runtime import Runtime
@@ -40,21 +41,23 @@ def list_executions(
         session.note("no executions")
         return 0
     now = datetime.now(UTC)
-    rows = [
-        (each.execution_id, each.workflow_id, _status(each), instant(each.created_at), _duration(each, now), each.error)
-        for each in found
-    ]
-    session.out.table(("ID", "WORKFLOW", "STATUS", "STARTED", "DURATION", "ERROR"), rows)
+    session.out.table(("ID", "WORKFLOW", "STATUS", "STARTED", "DURATION", "ERROR"), [_row(e, now) for e in found])
     return 0
 
 
-def _status(summary: ExecutionSummary) -> tuple[str, str]:
-    return str(summary.status), STYLES.get(str(summary.status), "")
+def _row(summary: ExecutionSummary, now: datetime) -> tuple[Part, ...]:
+    status = (str(summary.status), STYLES.get(str(summary.status), ""))
+    began, spent, error = instant(summary.created_at), seconds(lasted(summary, now)), cut(summary.error, SHORT)
+    return summary.execution_id, summary.workflow_id, status, began, spent, error
 
 
-def _duration(summary: ExecutionSummary, now: datetime) -> str:
-    """From its beginning to its end, or until now; instants of UTC, so no change of clocks comes in between."""
-    return seconds(((summary.ended_at or now) - summary.created_at).total_seconds())
+def lasted(summary: ExecutionSummary, now: datetime) -> float:
+    """The seconds from its beginning to its end; until now while it is walked; else to the last that is known of it.
+
+    Instants of UTC, so that no change of clocks comes in between.
+    """
+    until = summary.ended_at or (now if summary.owner else summary.updated_at)
+    return (until - summary.created_at).total_seconds()
 
 
 def summary_document(summary: ExecutionSummary) -> dict[str, Any]:
@@ -92,7 +95,7 @@ def events(session: Session, store: str | None, execution_id: str, *, after: int
         path = payload.pop("path", "")
         time = f"{event.timestamp.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z"
         said = cut(pairs(payload), _SAID)
-        session.out.line(f"{event.seq:>6}  {time}  {event.type:<20}  ", (plain(str(path)), "bold"), "  ", said)
+        session.out.line(f"{event.seq:>6}  {time}  {event.type:<20}  ", (str(path), "bold"), "  ", said)
     return 0
 
 

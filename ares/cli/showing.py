@@ -13,11 +13,11 @@ import attrs
 
 from ares.cli.documents import error_document, jsonable
 from ares.cli.outcome import LISTED, STYLES
-from ares.cli.reading import summary_document
+from ares.cli.reading import lasted, summary_document
 from ares.cli.screen import Part
 from ares.cli.session import Session
 from ares.cli.store import existing_store
-from ares.cli.text import counted, instant, seconds, shown
+from ares.cli.text import counted, instant, long, seconds, shown
 from ares.records import ExecutionSummary, ExperienceCheckpoint, StepState, StepStatus
 from ares.runtime import Runtime
 from ares.runtime.checks import check_id
@@ -107,8 +107,7 @@ def _head(picture: _Picture) -> Iterator[Sequence[Any]]:
     summary, checkpoint = picture.summary, picture.checkpoint
     status = str(summary.status)
     version = f" (version {summary.workflow_version})" if summary.workflow_version else ""
-    until = summary.ended_at or datetime.now(UTC)
-    spent = seconds((until - summary.created_at).total_seconds())
+    spent = seconds(lasted(summary, datetime.now(UTC)))
     yield "execution", summary.execution_id
     yield "workflow", summary.workflow_id, version
     yield "status", (status, STYLES.get(status, ""))
@@ -127,7 +126,7 @@ def _head(picture: _Picture) -> Iterator[Sequence[Any]]:
     if checkpoint.round > 1:
         yield "round", str(checkpoint.round)
     if checkpoint.error is not None:
-        yield "error", (str(checkpoint.error), "red")
+        yield "error", (long(str(checkpoint.error)), "red")
 
 
 def _rows(
@@ -146,13 +145,13 @@ def _rows(
 
 def _row(state: StepState, name: str, note: Part) -> tuple[Part, ...]:
     status = str(state.status)
-    spent = f"{state.duration:.3f}" if state.attempts else ""
-    return name, (status, STYLES.get(status, "")), f"{state.attempts:>8}", f"{spent:>7}", note
+    spent = f"{state.duration:>7.3f}" if state.attempts else ""
+    return name, (status, STYLES.get(status, "")), f"{state.attempts:>8}", spent, note
 
 
 def _note(state: StepState) -> str:
     """Why it failed or was skipped, or what went wrong before it ran again."""
-    return state.reason if state.error is None else str(state.error)
+    return long(state.reason if state.error is None else str(state.error))
 
 
 # --- for machines ---------------------------------------------------------------------------------------------

@@ -34,10 +34,15 @@ def cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: max(0, limit - 3)]}..."
 
 
+def long(text: str) -> str:
+    """A text that is shown whole, within reason."""
+    return cut(plain(text[: LONG + 1]), LONG)
+
+
 def shown(value: Any) -> str:
     """A value in short: texts and paths as they are, other values as Python writes them, only their first elements."""
     if isinstance(value, str | PurePath):
-        return cut(plain(str(value)), LONG)
+        return long(str(value))
     return cut(plain(_SHORT.repr(value)), SHORT)
 
 

@@ -109,6 +109,8 @@ class Driver:
         self.unsettled = 0
         #: Attempts that hold a place while the start of their body is committed.
         self._held: set[Attempt] = set()
+        #: What must have nothing beside it while it is under way.
+        self._alone: Attempt | None = None
         #: Whether the pool was asked to reserve a place.
         self._is_queued = False
         #: The commit of the end, once it was handed over.
@@ -117,6 +119,8 @@ class Driver:
         self.scheduled_at: float | None = None
         # Shared with other threads, under the lock:
         self._lock = threading.Lock()
+        #: A stop is on its way to the owner.
+        self._stop_asked = False
         #: A cancel is being recorded: nothing begins.
         self._cancel_flag = False
         #: Why it is to be cancelled, once that is recorded and until it is a fact.
@@ -190,6 +194,7 @@ class Driver:
 
     def request_stop(self, reason: str, grace: float = CANCEL_GRACE) -> None:
         """Stop in good order: nothing begins, what runs has ``grace`` seconds, the rest is cut short."""
+        self._stop_asked = True
         for attempt in self.crew.all():
             attempt.cancel(reason)  # an inline body holds up the owner; it is asked to end here and now
         self.post(self.cutting.stop, reason, grace)
@@ -310,21 +315,29 @@ class Driver:
 
     def _send_out(self) -> bool:
         """Hand out work to free workers. Returns whether there is more than they can take."""
-        while not (self.walk.is_idle() or self._is_barred):
+        while not (self.walk.is_idle() or self._is_barred or self._runs_alone()):
             if not self._take_place():
                 self._is_queued = True
                 self._pool.when_free(self._offered)
                 return True
             work = self.walk.next_work()
             self.collect()
+            if work is not None and self.crew and _is_last_chance(work):
+                self.walk.put_back(work)  # until what is under way has ended
+                work = None
             if work is None:
                 self._pool.release()
                 break
             attempt = self._new_attempt(work)
+            self._alone = attempt if _is_last_chance(work) else None
             self.crew.join(attempt)
             if self._start(attempt, inline=False):
                 self._go(attempt)
         return False
+
+    def _runs_alone(self) -> bool:
+        """Whether what is under way must have nothing beside it."""
+        return self._alone is not None and self.crew.of(self._alone.instance) is self._alone
 
     def _take_place(self) -> bool:
         with self._lock:
@@ -419,7 +432,7 @@ class Driver:
         if instance.epoch != attempt.epoch or not _fits(attempt):
             return  # it was skipped or set back meanwhile: a late answer changes nothing
         if isinstance(answer, Failure):
-            if self.cutting.is_stopping:
+            if self._stop_asked or self.cutting.is_stopping:
                 return  # it was asked to end: how it failed is no judgement on the step, which runs again
             fact: f.InstanceFact = judge(instance, answer, stopping=self.cutting.bars(instance))
             self.hand_over(fact, instance, inline=inline)
@@ -572,6 +585,14 @@ class Driver:
 
 def _nothing() -> None:
     """A message that only wakes the owner."""
+
+
+def _is_last_chance(work: Work) -> bool:
+    """Whether one more death of the process would be the end of a step. Then nothing runs beside it: it must not fail
+    for what another did."""
+    instance = work.instance
+    limit = instance.node.spec.max_crashes
+    return work.kind is WorkKind.BODY and limit is not None and 0 < instance.crashes >= limit - 1
 
 
 def _fits(attempt: Attempt) -> bool:

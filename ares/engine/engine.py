@@ -20,11 +20,18 @@ from ares.engine.driver import Driver, Setting
 from ares.engine.loops import Mail, WalksThread, walk_here
 from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, COMMIT_TIMEOUT, Options
 from ares.engine.pool import WorkerPool
-from ares.engine.replay import Replay, check_drift, codec_for, nodes_of, replay
-from ares.engine.results import Kept, WorkflowResult, make_result
-from ares.engine.takeover import ResumeRequest, take_up
+from ares.engine.replay import Replay, check_drift, codec_for, fold, nodes_of, replay
+from ares.engine.results import Kept, WorkflowResult, make_result, result_of_record
+from ares.engine.takeover import ResumeRequest, plan_set_back, take_up
 from ares.engine.variables import Values
-from ares.errors import AttemptEnded, DefinitionError, RuntimeClosedError, StoreError, UsageError
+from ares.errors import (
+    AttemptEnded,
+    DefinitionError,
+    ExecutionBusyError,
+    RuntimeClosedError,
+    StoreError,
+    UsageError,
+)
 from ares.journal.encoding import encode
 from ares.journal.failures import afresh
 from ares.journal.protocol import Claim, Journal, NewExecution
@@ -109,7 +116,8 @@ class Engine:
         known = self.known(workflow.id)
         if known is not None and known.graph is graph:
             return known
-        made = Definition(graph, codec_for(graph), self._bind_agents(graph), nodes_of(graph))
+        agents = self._bind_agents(graph)
+        made = Definition(graph, codec_for(graph, agents.values()), agents, nodes_of(graph))
         with self._lock:
             self._definitions[workflow.id] = made
             while len(self._definitions) > MAX_DEFINITIONS:
@@ -183,6 +191,8 @@ class Engine:
     def begin_again(self, definition: Definition, execution_id: str, how: ResumeRequest) -> Begun | WorkflowResult:
         """Claim an execution and prepare going on with it; or give its stored result, if it stands.
 
+        What is refused is refused before the claim is taken: nothing in the store is touched by then.
+
         Raises:
             ExecutionBusyError: a live owner walks it.
             WorkflowChangedError: the definition differs, and the change was not accepted.
@@ -191,17 +201,30 @@ class Engine:
         stands = self._as_it_stands(definition, execution_id, how)
         if stands is not None:
             return stands
+        row = self.journal.execution(execution_id)
+        if row.live:
+            raise ExecutionBusyError(execution_id, row.owner, row.age)
+        found = self._checked(definition, execution_id, how)
         claim = self.journal.claim(execution_id)
         try:
-            # Whoever had it may have brought it to its end in the meantime.
-            stands = self._as_it_stands(definition, execution_id, how)
+            if claim.last_seq != found.last_seq:  # its owner went on in the meantime, perhaps to its end
+                stands = self._as_it_stands(definition, execution_id, how)
+                found = found if stands is not None else self._checked(definition, execution_id, how)
             if stands is None:
-                return self._take_up(definition, claim, how)
+                return self._take_up(definition, claim, found, how)
         except BaseException:
             self.journal.release(claim)
             raise
         self.journal.release(claim)
         return stands
+
+    def _checked(self, definition: Definition, execution_id: str, how: ResumeRequest) -> Replay:
+        """What there is to go on with, if that is possible in the way it was asked for."""
+        found = self._replay(definition, execution_id)
+        if not how.accept_changes:
+            check_drift(found, definition.graph)
+        plan_set_back(found.walk.state, how)
+        return found
 
     def _as_it_stands(self, definition: Definition, execution_id: str, how: ResumeRequest) -> WorkflowResult | None:
         """The result of an execution that a resume changes nothing about."""
@@ -213,10 +236,7 @@ class Engine:
             return self.stored_result(definition, execution_id, status)
         return None
 
-    def _take_up(self, definition: Definition, claim: Claim, how: ResumeRequest) -> Begun:
-        found = self._replay(definition, claim.execution_id)
-        if not how.accept_changes:
-            check_drift(found, definition.graph)
+    def _take_up(self, definition: Definition, claim: Claim, found: Replay, how: ResumeRequest) -> Begun:
         crashed = claim.was_abandoned and found.walk.state.ended is None
         facts = take_up(found, definition.graph, definition.nodes, how, was_abandoned=crashed)
         references = self.journal.keeps_references
@@ -353,6 +373,10 @@ class Engine:
     def stored_result(self, definition: Definition, execution_id: str, status: ExecutionStatus) -> WorkflowResult:
         """The result of an execution that nobody walks in this process, read from its journal."""
         found = self._replay(definition, execution_id)
+        if found.fingerprint.digest != definition.graph.fingerprint.digest:
+            entries = self.journal.entries(execution_id)
+            record = fold(execution_id, definition.graph, entries, definition.codec)
+            return result_of_record(attrs.evolve(record, status=status), definition.graph.workflow)
         state = found.walk.state
         variables = Values().snapshot(state.root, len(state.root.writes))
         return make_result(Kept(state), variables, status=status, duration=0.0)

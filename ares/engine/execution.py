@@ -104,7 +104,8 @@ class Execution:
         return found
 
     def add_done_callback(self, fn: Callable[["Execution"], object]) -> None:
-        """Call ``fn(execution)`` once it is done, on a thread of its own; at once if it is. What ``fn`` raises is logged.
+        """Call ``fn(execution)`` once it is done, on a thread of its own; at once if it is done. What it raises is
+        logged.
 
         That of an execution which another process walks is watched for by that thread.
         """

@@ -1,23 +1,32 @@
 """From a journal back to a walk: the facts applied in order, the results of ``once``, and what changed since."""
 
-from collections.abc import Iterator
+import contextlib
+import functools
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 
 from ares.errors import StoreError, WorkflowChangedError
 from ares.journal.encoding import decode
+from ares.journal.fold import Fold
 from ares.journal.notes import Note, Remembered
 from ares.journal.protocol import Entry
+from ares.records import ExperienceCheckpoint
 from ares.values import Codec, types_in
 from ares.walk import facts as f
 from ares.walk.table import Phase
 from ares.walk.walk import Walk
-from ares.workflow import Graph, WorkflowFingerprint, compare
+from ares.workflow import Call, Graph, WorkflowFingerprint, compare
 
 #: The steps of a definition as facts keep them: path, digest, dependencies.
 Nodes = tuple[tuple[str, str, tuple[str, ...]], ...]
 
+_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 _UNNEEDED = ("tool", "emitted")
 
 
@@ -37,37 +46,55 @@ class Replay:
         return tuple(i.path for i in self.walk.state.instances() if i.phase is Phase.RUNNING)
 
 
-def codec_for(graph: Graph) -> Codec:
-    """The codec that knows the classes a workflow names: its ``types``, and those in its steps' annotations."""
-    types: set[type] = set()
+def codec_for(graph: Graph, agents: Iterable[Call] = ()) -> Codec:
+    """The codec that knows the classes a workflow names: its ``types``, and those in its inputs' types and in the
+    annotations of its steps' functions and of the ``agents`` that stand for functions."""
+    known: set[type] = set()
+    calls: list[Call | None] = [*agents]
     waiting = [graph]
     while waiting:
         each = waiting.pop()
-        types.update(each.workflow.types)
+        known.update(each.workflow.types)
         for declared in each.workflow.inputs.values():
-            types |= types_in(declared.type)
+            known |= types_in(declared.type)
         for node in each.nodes:
-            for call in (node.run, node.reconcile):
-                if call is not None:
-                    for annotation in _annotations(call.fn):
-                        types |= types_in(annotation)
+            calls += (node.run, node.reconcile)
         waiting.extend(each.children)
-    return Codec(types)
+    for fn in {id(call.fn): call.fn for call in calls if call is not None}.values():
+        for annotation in _annotations(fn):
+            known |= types_in(annotation)
+    return Codec(known)
 
 
 def _annotations(fn: Any) -> Iterator[Any]:
-    """The annotations of a function; those that cannot be evaluated name nothing."""
-    import typing
+    """The annotations of a function, each evaluated by itself: a name that only a type checker sees, or that is not
+    there yet, hides no other."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if isinstance(fn, type):
+        yield fn
+        fn = inspect.getattr_static(fn, "__init__")
+    elif not isinstance(fn, _FUNCTIONS):
+        fn = type(fn).__call__
+    target = inspect.unwrap(fn)
+    scope = getattr(target, "__globals__", {})
+    for written in _as_written(target).values():
+        annotation = written
+        if not isinstance(written, type):
+            holder = types.SimpleNamespace(__annotations__={"it": written})
+            with contextlib.suppress(Exception):
+                annotation = typing.get_type_hints(holder, scope, include_extras=True)["it"]
+        if not isinstance(annotation, str):
+            yield annotation
 
-    target = fn
-    while hasattr(target, "func"):
-        target = target.func
-    if not getattr(target, "__annotations__", None):
-        return
+
+def _as_written(target: Any) -> Mapping[str, Any]:
     try:
-        yield from typing.get_type_hints(target, include_extras=True).values()
-    except Exception:
-        yield from (a for a in target.__annotations__.values() if not isinstance(a, str))
+        return getattr(target, "__annotations__", None) or {}
+    except NameError:  # Python 3.14 evaluates all of them here
+        lib = importlib.import_module("annotationlib")
+        found: Mapping[str, Any] = lib.get_annotations(target, format=lib.Format.FORWARDREF)
+        return found
 
 
 def read(kind: str, path: str, body: Any, codec: Codec | None) -> f.Fact | Note:
@@ -103,10 +130,11 @@ def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Cod
         if isinstance(fact, f.Created):
             created = fact
             fingerprint = fingerprint_in(fact)
-            # Of another definition: facts about steps that are no more, or are something else now, are passed over.
-            walk.state.lenient = bool(compare(fingerprint, graph.fingerprint))
         elif isinstance(fact, f.Resumed) and fact.nodes is not None:
             fingerprint = fingerprint_in(fact)
+        if fact is created or isinstance(fact, f.Resumed):
+            # Of another definition: facts about steps that are not there, or are something else, are passed over.
+            walk.state.lenient = walk.state.lenient or bool(compare(fingerprint, graph.fingerprint))
         walk.apply(fact)  # type: ignore[arg-type] # every other note was passed over above
     if created is None:
         raise StoreError(store, "the journal is empty", execution_id)
@@ -117,6 +145,19 @@ def fingerprint_in(fact: f.Created | f.Resumed) -> WorkflowFingerprint:
     """The fingerprint that a fact keeps."""
     nodes = fact.nodes or ()
     return WorkflowFingerprint(fact.digest, fact.version, {step: digest for step, digest, _ in nodes}, fact.shape)
+
+
+def fold(execution_id: str, graph: Graph, entries: Iterator[Entry], codec: Codec) -> ExperienceCheckpoint:
+    """Fold a journal, whatever definition it is of; reducers that are functions are those of ``graph``.
+
+    Raises:
+        SerializationError: an entry cannot be read.
+    """
+    workflow = graph.workflow
+    folded = Fold(execution_id, reducers={name: r for name in workflow.reducers if (r := workflow.reducer(name))})
+    for entry in entries:
+        folded.add(entry.seq, entry.at, read(entry.kind, entry.path, entry.body, codec))
+    return folded.checkpoint()
 
 
 def nodes_of(graph: Graph) -> Nodes:
@@ -149,4 +190,4 @@ def check_drift(found: Replay, graph: Graph) -> None:
         )
 
 
-__all__ = ["Replay", "check_drift", "codec_for", "nodes_of", "read", "replay"]
+__all__ = ["Replay", "check_drift", "codec_for", "fold", "nodes_of", "read", "replay"]

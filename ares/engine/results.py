@@ -14,11 +14,12 @@ from ares.errors import (
     WorkflowNotCompletedError,
     WorkflowWaitingError,
 )
-from ares.records import ErrorInfo, ExecutionStatus, StepResult, StepStatus
+from ares.records import ErrorInfo, ExecutionStatus, ExperienceCheckpoint, StepResult, StepState, StepStatus
 from ares.walk.conclude import first_failure, unfinished
 from ares.walk.judge import describe
 from ares.walk.state import DONE, Instance, State
 from ares.walk.table import STATUS, Phase
+from ares.workflow import Workflow
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ def step_id_of(instance: Instance) -> str:
 def step_result(instance: Instance) -> StepResult:
     """One instance as others see it."""
     spec = instance.node.spec
-    reason = instance.reason or ""
+    reason = str(instance.reason or "")
     if instance.origin:
         reason = f"{reason}: {instance.origin}"
     return StepResult(
@@ -255,4 +256,38 @@ def make_result(
         duration=duration,
         warnings=warnings,
         step_id=state.graph.workflow.step_id,
+    )
+
+
+def result_of_record(record: ExperienceCheckpoint, workflow: Workflow) -> WorkflowResult:
+    """The result of an execution as its journal has it, when its definition is not the present one: with the steps that
+    it had, under the ids that they had."""
+    return WorkflowResult(
+        execution_id=record.execution_id,
+        workflow_id=record.workflow_id,
+        status=record.status,
+        outputs=record.outputs,
+        variables=record.variables,
+        steps={path: _recorded_step(state) for path, state in record.step_states.items()},
+        error=None if record.error is None or record.status is not ExecutionStatus.FAILED else recorded(record.error),
+        step_id=lambda step: step if isinstance(step, str) else workflow.step_id(step),
+    )
+
+
+def _recorded_step(state: StepState) -> StepResult:
+    step_id = state.path.rpartition("/")[2]
+    base, bracket, index = step_id.removesuffix("]").partition("[")
+    return StepResult(
+        step_id=step_id,
+        path=state.path,
+        base_id=base,
+        index=int(index) if bracket else None,
+        round=state.round,
+        name=base,
+        status=state.status,
+        output=state.output,
+        error=None if state.error is None else recorded(state.error),
+        reason=state.reason,
+        attempts=state.attempts,
+        duration=state.duration,
     )

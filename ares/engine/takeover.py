@@ -13,6 +13,7 @@ from ares.engine.replay import Nodes, Replay
 from ares.records import ExecutionStatus
 from ares.walk import facts as f
 from ares.walk.setback import plan
+from ares.walk.state import State
 from ares.workflow import Graph
 
 
@@ -24,6 +25,16 @@ class ResumeRequest:
     reopen: bool = False
     accept_changes: bool = False
     timeout: float | None = None
+
+
+def plan_set_back(state: State, how: ResumeRequest) -> tuple[f.SetBack, ...]:
+    """What is set back.
+
+    Raises:
+        UsageError: ``rerun`` names what is not there, or leaves out what it must name.
+    """
+    has_failed = state.ended is not None and state.ended.status is not ExecutionStatus.COMPLETED
+    return plan(state, how.rerun, failed=has_failed)
 
 
 def take_up(
@@ -40,20 +51,16 @@ def take_up(
 
     Returns:
         The facts, applied and to be journaled.
-
-    Raises:
-        UsageError: ``rerun`` names what is not there, or leaves out what it must name.
     """
     state = found.walk.state
     facts: list[f.ExecutionFact] = []
     if not was_abandoned and (left := found.in_flight()):
         facts.append(f.Interrupted(left, "its owner could not write any more"))
         found.walk.apply(facts[-1])
-    has_failed = state.ended is not None and state.ended.status is not ExecutionStatus.COMPLETED
     resumed = f.Resumed(
         state.epoch + 1,
         found.in_flight(),
-        plan(state, how.rerun, failed=has_failed),
+        plan_set_back(state, how),
         reopened=how.reopen,
         timeout=how.timeout,
     )

@@ -30,7 +30,7 @@ class CommitQueue:
     Args:
         store_name: As messages name it.
         persistent: Whether there is a backlog; otherwise a failure is the end of its execution's log.
-        on_done: Called with each ticket that gets its answer in this moment.
+        on_done: Called with each ticket that gets its answer in this moment, if somebody waits for that.
     """
 
     def __init__(self, store_name: str, *, persistent: bool, on_done: Callable[[QueuedTicket], None]) -> None:
@@ -105,30 +105,35 @@ class CommitQueue:
         for ticket, result in zip(batch, results, strict=True):
             if result is None:
                 ticket.stored = True
-                self._done(ticket, None)
+                if not ticket.done:
+                    self._done(ticket, None)
             elif ticket.log not in failed:
                 # Whatever follows in its execution fails for want of it, and gets the same answer.
                 failed[ticket.log] = failure_of(self._store_name, ticket.log.claim.execution_id, result)
-        warning = self._fail(failed)
+        warning = ""
+        if failed:
+            warning = self._fail(failed)
+        elif self._trouble:
+            self._trouble, self._retry_at = "", 0.0
         if not failed and self._tickets[len(batch) - 1 : len(batch)] == [batch[-1]]:
             del self._tickets[: len(batch)]
         else:
             self._tickets = [t for t in self._tickets if not t.stored and t.log.failure is None]
-        self._since = time.monotonic()
+        if self._tickets:
+            self._since = time.monotonic()
         return warning
 
     def give_up(self, error: Callable[[QueuedTicket], StoreError]) -> list[QueuedTicket]:
         """Answer and forget everything; returns what was not stored."""
         rest = [ticket for ticket in self._tickets if not ticket.stored]
         for ticket in rest:
-            self._done(ticket, error(ticket))
+            if not ticket.done:
+                self._done(ticket, error(ticket))
         self._tickets = []
         return rest
 
     def _fail(self, failed: dict[QueuedLog, StoreError]) -> str:
         before, self._trouble, self._retry_at = self._trouble, "", 0.0
-        if not failed:
-            return ""
         keeps = self._persistent and sum(len(ticket.append.entries) for ticket in self._tickets) <= _BACKLOG
         for log, failure in failed.items():
             if not keeps or isinstance(failure, LeaseLostError):
@@ -136,7 +141,7 @@ class CommitQueue:
             elif not self._trouble:
                 self._trouble = failure.problem
         for ticket in self._tickets:
-            if ticket.log in failed and not ticket.stored:
+            if ticket.log in failed and not ticket.done:
                 self._done(ticket, failed[ticket.log])
         if not self._trouble:
             return ""
@@ -144,8 +149,8 @@ class CommitQueue:
         return "" if self._trouble == before else f"{self._store_name}: {self._trouble}; what it did not take is kept"
 
     def _done(self, ticket: QueuedTicket, error: StoreError | None) -> None:
-        if not ticket.done:
+        if ticket.gates or ticket.callbacks:
             self._on_done(ticket)
-            ticket.error = error
-            ticket.done = True
-            self._unanswered -= 1
+        ticket.error = error
+        ticket.done = True
+        self._unanswered -= 1

@@ -23,6 +23,7 @@ what comes after them.
 """
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -59,6 +60,8 @@ class GroupCommit:
         self._prompt = prompt
         self._on_warning = on_warning
         self._clerk = Clerk(self._turn, name)
+        #: In a child process the locks may stay held for ever, by threads that it does not have.
+        self._pid = os.getpid()
         self._leading = threading.Lock()
         self._mutex = threading.Lock()
         self._queue = CommitQueue(store.name, persistent=persistent, on_done=self._tell)
@@ -76,6 +79,8 @@ class GroupCommit:
         self, log: QueuedLog, drafts: Sequence[tuple[str, str, Any]], status: str | None, error: str, *, lazy: bool
     ) -> QueuedTicket:
         """Number the drafts behind the log's last entry and queue them, in one step."""
+        if os.getpid() != self._pid:
+            return QueuedTicket(self, log, Append(log.claim, ()), refusal=self._is_inherited(log.claim))
         at = time.time_ns()
         with self._mutex:
             refusal = log.refusal or (self._is_closed(log.claim) if self.closing else None)
@@ -93,6 +98,8 @@ class GroupCommit:
 
     def wait_for(self, ticket: QueuedTicket, timeout: float | None) -> None:
         """Block until ``ticket`` is done. Leads, unless the timeout (seconds) is one that a commit might exceed."""
+        if os.getpid() != self._pid:
+            raise self._is_inherited(ticket.log.claim)
         leads = timeout is None or timeout >= _LEADS
         deadline = None if timeout is None else time.monotonic() + timeout
         if not leads and not self._want(ticket):
@@ -108,6 +115,8 @@ class GroupCommit:
 
     def call_back(self, ticket: QueuedTicket, fn: Callable[[Ticket], None]) -> None:
         """Have ``fn(ticket)`` called once it is done."""
+        if os.getpid() != self._pid:
+            raise self._is_inherited(ticket.log.claim)
         with self._mutex:
             if ticket.done:
                 self._outbox.append((fn, ticket))
@@ -283,6 +292,9 @@ class GroupCommit:
                 except BaseException as error:  # a callback's own failure must not silence the journal
                     if fn is not self._on_warning:
                         self._outbox.append((self._on_warning, f"a callback of the journal failed: {error!r}"))
+
+    def _is_inherited(self, claim: Claim) -> StoreError:
+        return StoreError(self._store.name, "the journal was made before a fork", claim.execution_id)
 
     def _is_closed(self, claim: Claim) -> StoreError:
         return StoreError(self._store.name, "the journal is closed", claim.execution_id)

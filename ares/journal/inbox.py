@@ -29,6 +29,8 @@ class Inbox:
     def __init__(self, fetch: Callable[[], Sequence[Request]], on_failure: Callable[[str], None]) -> None:
         self._fetch = fetch
         self._on_failure = on_failure
+        #: Held from a look at the store to the note of what was seen: two looks at once would not know of each other.
+        self._looking = threading.Lock()
         self._lock = threading.Lock()
         self._watchers: dict[str, list[Watcher]] = {}
 
@@ -44,22 +46,12 @@ class Inbox:
         with self._lock:
             return bool(self._watchers)
 
-    def deliver(self) -> None:
-        """Fetch what is open and tell whoever has not heard of it."""
+    def deliver(self, only: str = "") -> None:
+        """Fetch what is open and tell whoever has not heard of it; ``only`` the watchers of one execution, if given."""
         if not self.is_watched():
             return
-        requests = self._fetch()
-        still_open = {request.number for request in requests}
-        calls: list[tuple[Watcher, Request]] = []
-        with self._lock:
-            for watchers in self._watchers.values():
-                for watcher in watchers:
-                    watcher.told &= still_open
-            for request in requests:
-                for watcher in self._watchers.get(request.execution_id, ()):
-                    if request.number not in watcher.told:
-                        watcher.told.add(request.number)
-                        calls.append((watcher, request))
+        with self._looking:
+            calls = self._untold([r for r in self._fetch() if not only or r.execution_id == only], only)
         for watcher, request in calls:
             if not watcher.is_active:
                 continue
@@ -67,6 +59,21 @@ class Inbox:
                 watcher.on_request(request)
             except Exception as error:  # one watcher's failure is not the others'
                 self._on_failure(f"a request to execution {request.execution_id!r} was not taken up: {error!r}")
+
+    def _untold(self, requests: Sequence[Request], only: str) -> list[tuple[Watcher, Request]]:
+        """Who is to be told what; from here on it counts as told."""
+        still_open = {request.number for request in requests}
+        calls: list[tuple[Watcher, Request]] = []
+        with self._lock:
+            for watchers in [self._watchers.get(only, [])] if only else self._watchers.values():
+                for watcher in watchers:
+                    watcher.told &= still_open
+            for request in requests:
+                for watcher in self._watchers.get(request.execution_id, ()):
+                    if request.number not in watcher.told:
+                        watcher.told.add(request.number)
+                        calls.append((watcher, request))
+        return calls
 
     def _unwatch(self, watcher: Watcher) -> None:
         with self._lock:

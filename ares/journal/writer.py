@@ -5,6 +5,7 @@ tells whether a former owner is gone. Over a store that keeps references none of
 happens on the calling thread and no thread is started.
 """
 
+import contextlib
 import os
 import threading
 import time
@@ -25,6 +26,15 @@ _DURABILITIES = ("sync", "async", "best_effort")
 
 def _ignore(_message: str) -> None:
     """Nobody wants to be warned."""
+
+
+def _guarded(on_warning: Callable[[str], None]) -> Callable[[str], None]:
+    def warn(message: str) -> None:
+        # It runs on threads that everybody else depends on.
+        with contextlib.suppress(Exception):
+            on_warning(message)
+
+    return warn
 
 
 class StoreJournal:
@@ -56,14 +66,14 @@ class StoreJournal:
         self._durability = durability
         self._beat_interval = beat_interval
         self._poll_interval = poll_interval
-        self._on_warning = on_warning
+        self._on_warning = _guarded(on_warning)
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._lease: int | None = None
         self._is_closed = False
         #: The logs of what is claimed, so that a claim is given back behind its last entry.
         self._logs: dict[Claim, QueuedLog | InlineLog] = {}
-        self._inbox = Inbox(self._fetch_requests, on_warning)
+        self._inbox = Inbox(self._fetch_requests, self._on_warning)
         self._group: GroupCommit | None = None
         self._heartbeat: Heartbeat | None = None
 
@@ -219,9 +229,10 @@ class StoreJournal:
         Over a store that keeps references new ones are told by the thread that calls ``request``."""
         self._current_lease()
         end = self._inbox.watch(execution_id, on_request)
-        # What was left before anybody walked it is heard before anything of it begins.
+        # What was left before anybody walked it is heard before anything of it begins. Nobody else's: this thread may
+        # be interrupted.
         try:
-            self._inbox.deliver()
+            self._inbox.deliver(execution_id)
         except StoreError:
             self._look()  # it is told as a warning there, and tried again
         return end

@@ -25,7 +25,7 @@ def failed_inside(scope: Scope) -> tuple[SetBack, ...]:
 
     An at_most_once step that completed stays: nobody named it.
     """
-    entries = _of_scope(scope, frozenset(), frozenset(), frozenset(), failed=True)
+    entries = _of_scope(scope, (), (), (), failed=True)
     return tuple(e for e in entries if not e.redo or not any(_is_done_once(i) for i in _with_inside(scope, e.path)))
 
 
@@ -112,11 +112,14 @@ class _Plan:
         return out
 
     def check_at_most_once(self, entries: list[SetBack]) -> None:
-        for entry in entries:
+        """Refuse what would do again, unnamed, what may be done once: now, or when what goes back opens again."""
+        left = [(self._state.scopes[e.path[: e.path.rfind("/") + 1]], e) for e in entries]
+        for scope, entry in left:  # grows as it goes
             if not entry.redo:
+                opening = _directly_inside(scope, entry.path)
+                left += [(inner, e) for inner in opening for e in _of_scope(inner, (), (), (), failed=True)]
                 continue
-            cut = entry.path.rfind("/") + 1
-            for instance in _with_inside(self._state.scopes[entry.path[:cut]], entry.path):
+            for instance in _with_inside(scope, entry.path):
                 if _is_done_once(instance) and instance.path not in self._paths:
                     raise UsageError(
                         f"step {instance.path!r} is at_most_once and completed, and would run again: "
@@ -153,12 +156,17 @@ def _of_scope(
 
 def _with_inside(scope: Scope, path: str) -> Iterator[Instance]:
     """A step or element, and every step inside it."""
-    for prefix, inner in scope.inside.items():
-        if prefix == path + "/" or prefix.startswith(path + "["):
-            for each in inner.all():
-                yield from each.instances
+    for inner in _directly_inside(scope, path):
+        for each in inner.all():
+            yield from each.instances
     if not path.endswith("]"):
         yield scope.instances[scope.graph.by_id[path[len(scope.prefix) :]]]
+
+
+def _directly_inside(scope: Scope, path: str) -> list[Scope]:
+    """The scopes of a step or element: its child's, or those of its elements."""
+    starts = (path + "/", path + "[")
+    return [inner for prefix, inner in scope.inside.items() if prefix.startswith(starts)]
 
 
 def _is_done_once(instance: Instance) -> bool:

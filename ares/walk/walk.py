@@ -177,10 +177,11 @@ class Walk:
 
     def _consider(self, instance: Instance) -> None:
         scope, stop = instance.scope, stop_of(instance)
-        if stop is not None:
-            self._agenda.skip(instance, stop)
-        elif (skip := verdict(scope, instance)) is not None:
+        skip = None if stop in CUTTING else verdict(scope, instance)
+        if skip is not None:
             self._agenda.skip(instance, skip.reason, skip.origin)
+        elif stop is not None:
+            self._agenda.skip(instance, stop)
         elif instance.node.condition is not None and instance.condition is None:
             instance.snapshot = len(scope.writes)
             self._agenda.push(WorkKind.CONDITION, instance)
@@ -248,19 +249,23 @@ class Walk:
                         self._stop(instance, scope.stop)
 
     def _stop(self, instance: Instance, reason: f.SkipReason) -> None:
-        """What has not begun is skipped, what waits ends, and, unless it is fail_fast, what runs is cut short."""
-        is_waiting = bool(instance.scope.waiting[instance.node.index])
-        if instance.phase is Phase.PENDING:
-            self._agenda.skip(instance, reason)
-        elif instance.phase is Phase.OPEN:
+        """What is ready is skipped, what waits ends, and, unless it is fail_fast, what runs is cut short.
+
+        What is not ready yet is left until it is, so that an ALWAYS step comes after all that runs before it.
+        """
+        if instance.phase is Phase.OPEN:
             if instance.child is None:
                 elements.stop(self._agenda, instance, reason)
             return
+        if instance.phase is Phase.PENDING:
+            if instance.scope.waiting[instance.node.index]:
+                return
+            self._agenda.follow(instance)
         elif instance.phase is Phase.RETRYING and not may_retry(instance):
             beginning.give_up(self._agenda, instance)
         elif instance.phase is Phase.ROUTING and reason in CUTTING:
             self._leave_unrouted(instance)
-        if reason in CUTTING and not is_waiting:
+        if reason in CUTTING:
             self._agenda.command(CutShort(instance, instance.epoch, reason))
 
 

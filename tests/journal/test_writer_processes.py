@@ -117,6 +117,7 @@ print(interrupted)
 def test_a_child_makes_its_own_and_leaves_what_it_inherited_alone(journal: StoreJournal, path: Path) -> None:
     log = begin(journal)
     log.append(draft()).wait()
+    early = log.append(draft(), lazy=True)
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -129,6 +130,14 @@ def test_a_child_makes_its_own_and_leaves_what_it_inherited_alone(journal: Store
                 with contextlib.suppress(StoreError):
                     call()
                     os._exit(2)
+            group = journal._group
+            assert group is not None
+            group._mutex.acquire()  # as if a thread had held it at the moment of the fork
+            assert isinstance(log.append(draft()).error, StoreError)
+            for late in (early.wait, lambda: early.add_callback(print)):
+                with contextlib.suppress(StoreError):
+                    late()
+                    os._exit(4)
             assert time.monotonic() - begun < 1
             own = StoreJournal(SqliteStore(path))
             own.start()
@@ -149,7 +158,7 @@ def test_a_child_makes_its_own_and_leaves_what_it_inherited_alone(journal: Store
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, told
 
     log.append(draft()).wait()
-    assert (seqs(path), seqs(path, "child")) == ([1, 2], [1])
+    assert (seqs(path), seqs(path, "child")) == ([1, 2, 3], [1])
     assert journal.execution("e1").live
 
 

@@ -182,6 +182,7 @@ def test_a_chain_of_five_thousand_is_validated_and_described_within_the_recursio
     assert sys.getrecursionlimit() == limit
 
 
+@pytest.mark.slow
 def test_a_chain_of_a_hundred_thousand_is_ordinary() -> None:
     wf = chain(100_000)
 

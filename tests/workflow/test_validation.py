@@ -224,6 +224,7 @@ def test_a_step_that_depends_on_itself_is_a_cycle(options: dict[str, Any]) -> No
         only(StepSpec("me", run, **options)).validate()
 
 
+@pytest.mark.slow
 def test_a_cycle_of_a_hundred_thousand_steps_is_found() -> None:
     wf = Workflow("w")
     count = 100_000

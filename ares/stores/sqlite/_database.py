@@ -220,10 +220,16 @@ class Database:
     # --- transactions ---
 
     def _transact(self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], _T], *, sync: bool) -> _T:
+        level = self._synchronous if sync else "NORMAL"
         try:
-            self._settle(connection)
-            self._set_level(connection, self._synchronous if sync else "NORMAL")
-            self._patiently(connection, "BEGIN IMMEDIATE")
+            if connection.in_transaction:
+                self._settle(connection)
+            if level != self._level:
+                self._set_level(connection, level)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                self._patiently(connection, "BEGIN IMMEDIATE")
             try:
                 result = work(connection)
                 try:
@@ -231,23 +237,22 @@ class Database:
                 except sqlite3.Error as error:
                     raise _CommitFailedError(error) from error
             finally:
-                self._settle(connection)
+                if connection.in_transaction:
+                    self._settle(connection)
         except (sqlite3.Error, UnicodeEncodeError, OverflowError) as error:
             raise self.fault(error) from error
         return result
 
     def _settle(self, connection: sqlite3.Connection) -> None:
-        """Undo a transaction that is still open, which an error or an interruption may have left behind."""
-        if connection.in_transaction:
-            # SQLite may have rolled back on its own account just now.
-            with contextlib.suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
+        """Undo a transaction, which an error or an interruption may have left open."""
+        # SQLite may have rolled back on its own account just now.
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
 
     def _set_level(self, connection: sqlite3.Connection, level: str) -> None:
-        if self._level != level:
-            self._level = None
-            connection.execute(f"PRAGMA synchronous = {level}")
-            self._level = level
+        self._level = None
+        connection.execute(f"PRAGMA synchronous = {level}")
+        self._level = level
 
     def _patiently(self, connection: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
         """Execute a statement that may meet somebody else's lock; try again up to the patience."""

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ares.journal.owner import describe
-from ares.journal.protocol import Claim, Entry, ExecutionRow, NewExecution, Owner, Request
+from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, NewExecution, Owner, Request
 
 #: Rows of one INSERT: 6 values each, within the 999 variables that every build of SQLite allows. More rows at once save
 #: nothing any more.
 _ROWS = 128
+_WIDTH = 6 * _ROWS
 #: Executions asked for in one SELECT.
 _KEYS = 256
 
@@ -53,15 +54,19 @@ def _insert(rows: int) -> str:
     return "INSERT INTO entries (execution, seq, at, kind, path, body) VALUES " + ",".join(["(?,?,?,?,?,?)"] * rows)
 
 
-def insert_entries(connection: sqlite3.Connection, batch: Iterable[tuple[int, Sequence[Entry]]]) -> None:
-    """Insert the entries of many executions, given by their keys."""
+def insert_entries(connection: sqlite3.Connection, batch: Iterable[tuple[Append, Sequence[Entry]]]) -> None:
+    """Insert entries of many executions, each under its append's claim."""
     values: list[Any] = []
-    for key, entries in batch:
+    for append, entries in batch:
+        key = append.claim.key
         for entry in entries:
             values += (key, entry.seq, entry.at, entry.kind, entry.path, entry.body)
-    width = 6 * _ROWS
-    for start in range(0, len(values), width):
-        chunk = values[start : start + width]
+    if len(values) <= _WIDTH:
+        if values:
+            connection.execute(_insert(len(values) // 6), values)
+        return
+    for start in range(0, len(values), _WIDTH):
+        chunk = values[start : start + _WIDTH]
         connection.execute(_insert(len(chunk) // 6), chunk)
 
 

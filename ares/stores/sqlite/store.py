@@ -26,7 +26,7 @@ from ares.errors import (
 from ares.journal.owner import is_gone as process_is_gone
 from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, NewExecution, Owner, Request
 from ares.stores._rules import ENDED, lost, unstored
-from ares.stores.sqlite import _faults, _rows
+from ares.stores.sqlite import _appending, _faults, _rows
 from ares.stores.sqlite._database import Database
 
 #: Rows that a reader takes at a time; it holds no transaction between two pages.
@@ -122,8 +122,8 @@ class SqliteStore:
             )
             append = Append(claim, entries, status)
             fresh = unstored(self.name, append, 0, lambda _first, _last: ())
-            _rows.insert_entries(connection, [(claim.key, fresh)])
-            self._set_status(connection, append)
+            _rows.insert_entries(connection, [(append, fresh)])
+            _appending.set_status(connection, append)
             return attrs.evolve(claim, last_seq=len(fresh))
 
         def look(connection: sqlite3.Connection) -> Claim:
@@ -171,9 +171,8 @@ class SqliteStore:
         full disk, a damaged page or the like may be the fault of one append's rows, each has been tried by itself."""
         if not appends:
             return []
-        write = functools.partial(self._append, appends)
         try:
-            return self._database.write(write, sync=sync, again=write)
+            return self._write(appends, sync=sync)
         except StoreError as error:
             if len(appends) == 1 or not _faults.may_be_one_rows(error.__cause__):
                 raise
@@ -189,63 +188,26 @@ class SqliteStore:
         for append in appends:
             result = refused.get(append.claim.key)
             if result is None:
-                write = functools.partial(self._append, [append])
                 try:
-                    (result,) = self._database.write(write, sync=sync, again=write)
+                    (result,) = self._write([append], sync=sync)
                 except StoreError as error:
-                    result = self._refused(append, error)
+                    result = StoreError(self.name, error.problem, append.claim.execution_id)
+                    result.__cause__ = error.__cause__
             if result is not None:
                 refused[append.claim.key] = result
             results.append(result)
         return results
 
-    def _append(self, appends: Sequence[Append], connection: sqlite3.Connection) -> list[Exception | None]:
-        held = _rows.held(connection, list({append.claim.key: None for append in appends}))
-        results: list[Exception | None] = [None] * len(appends)
-        batch: list[tuple[int, Sequence[Entry]]] = []
-        for index, append in enumerate(appends):
-            claim = append.claim
-            found = held.get(claim.key)
-            if found is None or not found.lease or (found.lease, found.number) != (claim.lease, claim.number):
-                results[index] = lost(self.name, claim.execution_id)
-                continue
-            try:
-                fresh = unstored(self.name, append, found.last_seq, _stored(connection, claim.key))
-            except StoreError as refused:
-                results[index] = refused
-                continue
-            found.last_seq += len(fresh)
-            batch.append((index, fresh))
+    def _write(self, appends: Sequence[Append], *, sync: bool) -> list[Exception | None]:
+        """One transaction for all; another one if a row of them is bad."""
+        write = functools.partial(_appending.write, store=self.name, appends=appends)
         try:
-            _rows.insert_entries(connection, ((appends[index].claim.key, fresh) for index, fresh in batch))
-        except _faults.ROW_FAULTS:
-            self._insert_each(connection, appends, batch, results)
-        for append, result in zip(appends, results, strict=True):
-            if result is None and append.status is not None:
-                self._set_status(connection, append)
-        return results
-
-    def _insert_each(
-        self,
-        connection: sqlite3.Connection,
-        appends: Sequence[Append],
-        batch: Sequence[tuple[int, Sequence[Entry]]],
-        results: list[Exception | None],
-    ) -> None:
-        """Insert one append at a time, to find the bad row; what follows it in its execution would leave a hole."""
-        bad: dict[int, StoreError] = {}
-        for index, fresh in batch:
-            append = appends[index]
-            if append.claim.key in bad:
-                results[index] = bad[append.claim.key]
-                continue
-            connection.execute("SAVEPOINT one")
-            try:
-                _rows.insert_entries(connection, [(append.claim.key, fresh)])
-            except _faults.ROW_FAULTS as error:
-                connection.execute("ROLLBACK TO one")
-                results[index] = bad[append.claim.key] = self._refused(append, self._database.fault(error))
-            connection.execute("RELEASE one")
+            return self._database.write(write, sync=sync, again=write)
+        except StoreError as error:
+            if not isinstance(error.__cause__, _faults.ROW_FAULTS):
+                raise
+        write = functools.partial(_appending.write_carefully, store=self.name, appends=appends)
+        return self._database.write(write, sync=sync, again=write)
 
     # --- reading ---
 
@@ -351,25 +313,12 @@ class SqliteStore:
             raise ExecutionNotFoundError(execution_id, self.name)
         return _rows.Listing(process_is_gone).row(raw)
 
-    def _set_status(self, connection: sqlite3.Connection, append: Append) -> None:
-        status = append.status or ""
-        ended_at = None
-        if status in ENDED:
-            ended_at = append.entries[-1].at if append.entries else time.time_ns()
-            _rows.delete_requests_of(connection, append.claim.key)
-        _rows.set_status(connection, append.claim.key, status, append.error, ended_at)
-
     def _doom(self, before: int, above: int, connection: sqlite3.Connection) -> tuple[int, int]:
         """Delete some ended executions with keys above one; how many, and the last key looked at (0: there is none)."""
         ended = _rows.ended_before(connection, before, ENDED, above, _PRUNED_EXECUTIONS)
         old = [key for key, owner in ended if owner is None or process_is_gone(owner)]
         _rows.doom(connection, old)
         return len(old), ended[-1][0] if ended else 0
-
-    def _refused(self, append: Append, error: StoreError) -> StoreError:
-        refused = StoreError(self.name, error.problem, append.claim.execution_id)
-        refused.__cause__ = error.__cause__
-        return refused
 
     def _pages(self, key: int, after: int) -> Iterator[Entry]:
         while True:
@@ -382,7 +331,3 @@ class SqliteStore:
 
 def _claim(execution_id: str, held: _rows.Held) -> Claim:
     return Claim(execution_id, held.key, held.lease, held.number, held.last_seq)
-
-
-def _stored(connection: sqlite3.Connection, key: int) -> Callable[[int, int], Iterable[Entry]]:
-    return lambda first, last: _rows.entries_after(connection, key, first - 1, last - first + 1)

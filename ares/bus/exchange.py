@@ -1,0 +1,267 @@
+"""Where events pass: who wants what, and in which order it reaches them.
+
+*Wanted or not* is looked up in an index by type, which is replaced as a whole when somebody comes or goes. So an event
+that nobody wants costs a look-up, and is never made.
+
+*Order.* Each stream belongs to one sequencer, and passes through it one event at a time: all who receive events of the
+stream receive them in the same order. When ``emit`` returns, every buffer has the event or has counted it as dropped.
+Nobody's code runs in here and nothing waits, so passing an event on takes microseconds, for which others of the same
+sequencer wait. One exception: a finalizer that the garbage collector runs in the middle may emit, too. That is why the
+lock is reentrant; what such an emitter leaves is passed on by the one it interrupted, after its own.
+
+*Ends.* An event that ends a stream is never dropped, and ends the subscriptions that want only that stream; also those
+that come too late for it, as long as it is remembered.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+from ares.errors import UsageError
+from ares.events import Event, EventFilter, EventType
+
+#: What ends a stream: nothing more happens in an execution until somebody takes it up again.
+ENDS: Final = frozenset(
+    {
+        EventType.WORKFLOW_COMPLETED,
+        EventType.WORKFLOW_FAILED,
+        EventType.WORKFLOW_CANCELLED,
+        EventType.WORKFLOW_INTERRUPTED,
+        EventType.WORKFLOW_WAITING,
+    }
+)
+#: What shows that one goes on which had ended.
+_BEGINNINGS: Final = frozenset({EventType.WORKFLOW_STARTED, EventType.WORKFLOW_RESUMED, EventType.INTERRUPT_RESOLVED})
+#: Passed on whether or not anybody wants them.
+_BOUNDS: Final = ENDS | _BEGINNINGS
+
+_SEQUENCERS: Final = 16
+#: Streams whose end each sequencer remembers.
+_REMEMBERED: Final = 64
+
+
+class Box(Protocol):
+    """Somebody's buffer."""
+
+    @property
+    def filter(self) -> EventFilter:
+        """What it wants."""
+
+    @property
+    def label(self) -> str:
+        """What a complaint calls it."""
+
+    def offer(self, event: Event, *, keep: bool = False) -> bool:
+        """Keep an event; False if it was dropped. Never blocks."""
+
+    def stream_ended(self, stream_id: str) -> bool:
+        """A stream that its filter names has ended. Returns whether it wants nothing any more. Never blocks."""
+
+    def end(self) -> None:
+        """There will be nothing any more. Never blocks."""
+
+
+class _Route:
+    """Where the events of one type go."""
+
+    __slots__ = ("by_stream", "everywhere")
+
+    def __init__(self) -> None:
+        self.everywhere: list[Box] = []
+        self.by_stream: dict[str, list[Box]] = {}
+
+    def add(self, box: Box) -> None:
+        if not box.filter.stream_ids:
+            self.everywhere.append(box)
+        for stream_id in box.filter.stream_ids:
+            self.by_stream.setdefault(stream_id, []).append(box)
+
+
+class _Index:
+    """Who wants what. Never changed once it is made."""
+
+    __slots__ = ("any_type", "by_stream", "by_type", "is_any_type_wanted")
+
+    def __init__(self, boxes: Iterable[Box]) -> None:
+        #: Boxes that want all types.
+        self.any_type = _Route()
+        self.by_type: dict[str, _Route] = {}
+        #: Boxes that want certain streams only, of whatever type.
+        self.by_stream: dict[str, list[Box]] = {}
+        self.is_any_type_wanted = False
+        for box in boxes:
+            for stream_id in box.filter.stream_ids:
+                self.by_stream.setdefault(stream_id, []).append(box)
+            if not box.filter.types:
+                self.is_any_type_wanted = True
+                self.any_type.add(box)
+            for event_type in box.filter.types:
+                self.by_type.setdefault(event_type, _Route()).add(box)
+
+    def wants(self, event_type: str) -> bool:
+        return self.is_any_type_wanted or event_type in self.by_type
+
+    def boxes(self, event: Event) -> Iterable[Box]:
+        route = self.any_type
+        yield from route.everywhere
+        yield from route.by_stream.get(event.stream_id, ())
+        named = self.by_type.get(event.type)
+        if named is not None:
+            yield from named.everywhere
+            yield from named.by_stream.get(event.stream_id, ())
+
+
+class _Sequencer:
+    __slots__ = ("count", "ended", "is_passing", "lock", "number", "waiting")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.lock = threading.RLock()
+        #: Events made, for their ids.
+        self.count = 0
+        #: More than one only when a finalizer emits while an event is passed on.
+        self.waiting: deque[Event] = deque()
+        self.is_passing = False
+        #: Streams whose end has passed, oldest first.
+        self.ended: dict[str, None] = {}
+
+
+class Exchange:
+    """See above. Any thread.
+
+    Args:
+        prefix: Of the ids of the events that are made here.
+        on_drop: Told of a box and an event that was dropped; holds no lock, does not block.
+    """
+
+    def __init__(self, prefix: str, on_drop: Callable[[Box, Event], None]) -> None:
+        self._prefix = prefix
+        self._on_drop = on_drop
+        self._lock = threading.RLock()
+        self._boxes: dict[Box, None] = {}
+        self._index = _Index(())
+        self._is_over = False
+        self._sequencers = tuple(_Sequencer(number) for number in range(_SEQUENCERS))
+
+    # --- who is there --------------------------------------------------------------------------------
+
+    def attach(self, box: Box) -> None:
+        """From now on ``box`` is offered what its filter selects."""
+        with self._lock:
+            if self._is_over:
+                box.end()
+                return
+            self._boxes[box] = None
+            self._index = _Index(self._boxes)
+        for stream_id in box.filter.stream_ids:
+            sequencer = self._sequencer(stream_id)
+            with sequencer.lock:
+                is_over = stream_id in sequencer.ended and box.stream_ended(stream_id)
+            if is_over:
+                self.detach(box)
+
+    def detach(self, box: Box) -> None:
+        """``box`` is offered nothing any more, except what is on its way."""
+        with self._lock:
+            if box in self._boxes:
+                del self._boxes[box]
+                self._index = _Index(self._boxes)
+
+    def end(self) -> None:
+        """Nothing passes any more."""
+        with self._lock:
+            self._is_over = True
+            boxes, self._boxes = self._boxes, {}
+            self._index = _Index(())
+        for box in boxes:
+            box.end()
+
+    def wants(self, event_type: str) -> bool:
+        """Whether an event of this type should be passed on."""
+        return self._index.wants(event_type) or event_type in _BOUNDS
+
+    # --- what passes -----------------------------------------------------------------------------------
+
+    def emit(self, stream_id: str, event_type: str, module: str, payload: Mapping[str, Any] | None) -> None:
+        """Make an event and pass it on. Never blocks.
+
+        Raises:
+            UsageError: an argument that no event can have.
+        """
+        index = self._index
+        if event_type not in index.by_type and not index.is_any_type_wanted and event_type not in _BOUNDS:
+            return
+        _check(stream_id, event_type, module)
+        copy = _copy(event_type, payload)
+        sequencer = self._sequencer(stream_id)
+        with sequencer.lock:
+            sequencer.count += 1
+            event_id = f"{self._prefix}.{sequencer.number}-{sequencer.count}"
+            event = Event(event_id, None, stream_id, event_type, module, copy, datetime.now(UTC))
+            dropped = self._pass_on(sequencer, event)
+        self._report(dropped)
+
+    def publish(self, events: Iterable[Event]) -> None:
+        """Pass on events that were made elsewhere, in order. Never blocks."""
+        for event in events:
+            if self.wants(event.type):
+                sequencer = self._sequencer(event.stream_id)
+                with sequencer.lock:
+                    dropped = self._pass_on(sequencer, event)
+                self._report(dropped)
+
+    # --- passing on --------------------------------------------------------------------------------------
+
+    def _sequencer(self, stream_id: str) -> _Sequencer:
+        return self._sequencers[hash(stream_id) % _SEQUENCERS]
+
+    def _pass_on(self, sequencer: _Sequencer, event: Event) -> list[tuple[Box, Event]]:
+        """Under the sequencer's lock. Returns what was dropped."""
+        dropped: list[tuple[Box, Event]] = []
+        sequencer.waiting.append(event)
+        if sequencer.is_passing:
+            return dropped  # this very thread is passing one on, further down its stack
+        sequencer.is_passing = True
+        try:
+            while sequencer.waiting:
+                self._offer(sequencer, sequencer.waiting.popleft(), dropped)
+        finally:
+            sequencer.is_passing = False
+        return dropped
+
+    def _offer(self, sequencer: _Sequencer, event: Event, dropped: list[tuple[Box, Event]]) -> None:
+        index = self._index
+        is_end = event.type in ENDS
+        dropped.extend((box, event) for box in index.boxes(event) if not box.offer(event, keep=is_end))
+        if is_end:
+            sequencer.ended[event.stream_id] = None
+            if len(sequencer.ended) > _REMEMBERED:
+                del sequencer.ended[next(iter(sequencer.ended))]
+            for box in index.by_stream.get(event.stream_id, ()):
+                if box.stream_ended(event.stream_id):
+                    self.detach(box)
+        elif sequencer.ended:
+            sequencer.ended.pop(event.stream_id, None)
+
+    def _report(self, dropped: list[tuple[Box, Event]]) -> None:
+        for box, event in dropped:
+            self._on_drop(box, event)
+
+
+def _check(stream_id: object, event_type: object, module: object) -> None:
+    if not isinstance(stream_id, str) or not stream_id:
+        raise UsageError(f"an event's stream_id must be a non-empty str, not {stream_id!r}")
+    if not isinstance(event_type, str) or "." not in event_type:
+        raise UsageError(f"an event's type must be a dotted name, not {event_type!r}")
+    if not isinstance(module, str):
+        raise UsageError(f"an event's module must be a str, not {module!r}")
+
+
+def _copy(event_type: str, payload: object) -> dict[str, Any]:
+    if payload is None:
+        return {}
+    if not isinstance(payload, Mapping) or not all(isinstance(name, str) for name in payload):
+        raise UsageError(f"the payload of {event_type!r} must map names to values, it is {payload!r}")
+    return dict(payload)
