@@ -7,6 +7,7 @@ business of the ``AttemptPort`` behind it. ``Context`` is a plugin's side of one
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -231,14 +232,22 @@ class Context:
 
     __slots__ = ("_alarm", "_deadline", "_is_cancelled", "_lock", "_port", "_writer", "execution_id", "journal")
 
-    def __init__(self, execution_id: str, port: ExecutionPort, journal: PluginJournal, writer: str) -> None:
+    def __init__(
+        self,
+        execution_id: str,
+        port: ExecutionPort,
+        journal: PluginJournal,
+        writer: str,
+        lock: AbstractContextManager[Any],
+    ) -> None:
         self.execution_id = execution_id
         self.journal = journal
         self._port = port
         self._writer = writer
         self._deadline: float | None = None
         self._is_cancelled = False
-        self._lock = threading.Lock()
+        #: Guards the two around it.
+        self._lock = lock
         #: Held until the call is cancelled; there once somebody waits for that.
         self._alarm: threading.Lock | None = None
 

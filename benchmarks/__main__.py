@@ -1,18 +1,22 @@
-"""``python -m benchmarks [steps|scale] [--rounds N]``."""
+"""``python -m benchmarks [steps|scale|peers] [--rounds N]``; ``peers`` needs ``pip install -e '.[bench]'``."""
 
 import argparse
 import platform
 
-from benchmarks import scale, steps
+from benchmarks import comparison, scale, steps
 from benchmarks.shapes import chain, mapped
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("steps", "scale"), default="steps")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each figure is taken (steps)")
+    parser.add_argument("what", nargs="?", choices=("steps", "scale", "peers"), default="steps")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each figure is taken (steps, peers)")
+    comparison.add_options(parser.add_argument_group("peers"))
     arguments = parser.parse_args()
+    if arguments.what == "peers":
+        comparison.run(arguments)
+        return
     print(f"Python {platform.python_version()} on {platform.machine()}")
     if arguments.what == "steps":
         print(steps.report(steps.measure(arguments.rounds)))

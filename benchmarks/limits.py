@@ -1,9 +1,15 @@
-"""The physical limits that figures stand beside: one bare commit, and two threads passing a lock."""
+"""The physical limits that figures stand beside: one bare commit, two threads passing a lock, and what either costs
+beside a thread that never lets go of the interpreter."""
 
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+#: How many turns of its loop a busy thread makes between two looks whether it may end.
+_TURNS = 10_000
 
 
 def bare_commit(folder: Path, count: int = 400) -> float:
@@ -25,7 +31,7 @@ def bare_commit(folder: Path, count: int = 400) -> float:
 
 
 def lock_pass(count: int = 2000) -> float:
-    """Seconds for two threads to pass a lock there and back."""
+    """Seconds for two threads to pass a lock there and back: two hand-offs."""
     ping, pong = threading.Lock(), threading.Lock()
     ping.acquire()
     pong.acquire()
@@ -44,3 +50,22 @@ def lock_pass(count: int = 2000) -> float:
     seconds = time.perf_counter() - began
     thread.join(10)
     return seconds / count
+
+
+@contextmanager
+def busy_thread() -> Iterator[None]:
+    """One CPU-bound Python thread beside what is measured: it holds the interpreter for as long as it is allowed to."""
+    is_over = False
+
+    def spin() -> None:
+        while not is_over:
+            for _ in range(_TURNS):
+                pass
+
+    thread = threading.Thread(target=spin, name="bench-busy", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over = True
+        thread.join(10)

@@ -44,6 +44,7 @@ class PendingAnswer:
     def __init__(self, resident: Resident, call: Call) -> None:
         self._resident = resident
         self._call = call
+        assert call.latch is not None
         self._latch = call.latch
 
     def __repr__(self) -> str:

@@ -50,15 +50,16 @@ class EventBuffer:
     def offer(self, event: Event, *, keep: bool = False) -> bool:
         """Keep an event for the reader, or drop it; ``keep`` is for one that must not be dropped."""
         self.matched += 1
-        if len(self._waiting) >= self._capacity and not keep:
+        waiting = self._waiting
+        if len(waiting) >= self._capacity and not keep:
             self.dropped += 1
             self._lost += 1
             return False
         if self._lost:
             lost, self._lost = self._lost, 0
-            self._waiting.append(Delivery(event, lost))
+            waiting.append(Delivery(event, lost))
         else:
-            self._waiting.append(event)
+            waiting.append(event)
         return True
 
     def take(self) -> Delivery | None:

@@ -4,10 +4,9 @@ Its life: plugins are registered, ``start`` moves them in, ``stop`` moves them o
 no thread. Events pass at any time until it has stopped, with or without plugins.
 """
 
-import itertools
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from uuid import uuid4
 
 from ares.bus.card import buffer_size, positive_seconds, problem_of
 from ares.bus.exchange import Box, Exchange
@@ -31,9 +30,6 @@ from ares.records import ExecutionOutcome, ExecutionState, RouteDecision, RouteS
 BUS_STREAM: Final = "bus"
 _MODULE: Final = "ares.bus"
 
-#: Tells the buses of a process apart in the ids of their events.
-_numbers = itertools.count(1)
-
 
 class PluginBus:
     """An ``EngineBus``, an ``EventBus`` and a ``PluginDirectory``. Any thread.
@@ -53,7 +49,7 @@ class PluginBus:
         self._journal = journal
         self._say = say
         self._executions = Executions(say)
-        self._exchange = Exchange(f"b{os.getpid()}.{next(_numbers)}", self._dropped)
+        self._exchange = Exchange(uuid4().hex[:12], self._dropped)
         house = House(name, self._timeout, self._executions, journal or NoJournal(), self._announce)
         self._population = Population(house, self._exchange, self)
 
@@ -178,8 +174,6 @@ class PluginBus:
         )
 
     def _announce(self, event_type: EventType, plugin: str, execution_id: str, problem: str) -> None:
-        if problem:
-            self._say("ERROR", "{}", problem)
         payload = {"plugin": plugin, "problem": problem} if problem else {"plugin": plugin}
         self._exchange.emit(execution_id or BUS_STREAM, event_type, _MODULE, payload)
 

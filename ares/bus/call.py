@@ -69,14 +69,17 @@ class Call:
         "value",
     )
 
-    def __init__(self, method: str, args: tuple[Any, ...], context: Context, timeout: float, latch: Latch) -> None:
+    def __init__(
+        self, method: str, args: tuple[Any, ...], context: Context, timeout: float, latch: Latch | None
+    ) -> None:
         self.method = method
         self.args = args
-        self.kwargs: Mapping[str, Any] = {}
+        self.kwargs: Mapping[str, Any] | None = None
         self.context = context
         #: Seconds that it may execute and, unless it is patient, before that be queued.
         self.timeout = timeout
         self.is_patient = False
+        #: What its caller waits on; None when nobody does.
         self.latch = latch
         self.sent = 0.0
         #: When it began to execute.
@@ -94,7 +97,8 @@ class Call:
         self.value = value
         self.error = error
         self.is_done = True
-        self.latch.count_down()
+        if self.latch is not None:
+            self.latch.count_down()
         return True
 
 

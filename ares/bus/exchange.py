@@ -63,54 +63,38 @@ class Box(Protocol):
         """There will be nothing any more. Never blocks."""
 
 
-class _Route:
-    """Where the events of one type go."""
-
-    __slots__ = ("by_stream", "everywhere")
-
-    def __init__(self) -> None:
-        self.everywhere: list[Box] = []
-        self.by_stream: dict[str, list[Box]] = {}
-
-    def add(self, box: Box) -> None:
-        if not box.filter.stream_ids:
-            self.everywhere.append(box)
-        for stream_id in box.filter.stream_ids:
-            self.by_stream.setdefault(stream_id, []).append(box)
-
-
 class _Index:
     """Who wants what. Never changed once it is made."""
 
-    __slots__ = ("any_type", "by_stream", "by_type", "is_any_type_wanted")
+    __slots__ = ("_wanted", "any_type", "by_stream", "by_type", "wants_all")
 
     def __init__(self, boxes: Iterable[Box]) -> None:
-        #: Boxes that want all types.
-        self.any_type = _Route()
-        self.by_type: dict[str, _Route] = {}
-        #: Boxes that want certain streams only, of whatever type.
-        self.by_stream: dict[str, list[Box]] = {}
-        self.is_any_type_wanted = False
+        everywhere: list[Box] = []
+        here: list[Box] = []
         for box in boxes:
+            (here if box.filter.stream_ids else everywhere).append(box)
+        named = {event_type for box in everywhere for event_type in box.filter.types}
+        #: Of those that want all streams: who wants a type, and who wants one that nobody names.
+        self.by_type = {t: tuple(box for box in everywhere if _wants_type(box, t)) for t in named}
+        self.any_type = tuple(box for box in everywhere if not box.filter.types)
+        #: Who wants certain streams only, of whatever type.
+        self.by_stream: dict[str, list[Box]] = {}
+        for box in here:
             for stream_id in box.filter.stream_ids:
                 self.by_stream.setdefault(stream_id, []).append(box)
-            if not box.filter.types:
-                self.is_any_type_wanted = True
-                self.any_type.add(box)
-            for event_type in box.filter.types:
-                self.by_type.setdefault(event_type, _Route()).add(box)
+        self.wants_all = bool(self.any_type) or any(not box.filter.types for box in here)
+        self._wanted = named.union(*(box.filter.types for box in here))
 
     def wants(self, event_type: str) -> bool:
-        return self.is_any_type_wanted or event_type in self.by_type
+        return self.wants_all or event_type in self._wanted
 
-    def boxes(self, event: Event) -> Iterable[Box]:
-        route = self.any_type
-        yield from route.everywhere
-        yield from route.by_stream.get(event.stream_id, ())
-        named = self.by_type.get(event.type)
-        if named is not None:
-            yield from named.everywhere
-            yield from named.by_stream.get(event.stream_id, ())
+    def of_stream(self, event: Event) -> list[Box]:
+        """Who wants certain streams only, and this event."""
+        return [box for box in self.by_stream.get(event.stream_id, ()) if _wants_type(box, event.type)]
+
+
+def _wants_type(box: Box, event_type: str) -> bool:
+    return not box.filter.types or event_type in box.filter.types
 
 
 class _Sequencer:
@@ -190,8 +174,7 @@ class Exchange:
         Raises:
             UsageError: an argument that no event can have.
         """
-        index = self._index
-        if event_type not in index.by_type and not index.is_any_type_wanted and event_type not in _BOUNDS:
+        if not self.wants(event_type):
             return
         _check(stream_id, event_type, module)
         copy = _copy(event_type, payload)
@@ -234,16 +217,23 @@ class Exchange:
     def _offer(self, sequencer: _Sequencer, event: Event, dropped: list[tuple[Box, Event]]) -> None:
         index = self._index
         is_end = event.type in ENDS
-        dropped.extend((box, event) for box in index.boxes(event) if not box.offer(event, keep=is_end))
+        for box in index.by_type.get(event.type, index.any_type):
+            if not box.offer(event, keep=is_end):
+                dropped.append((box, event))  # noqa: PERF401 - setting up a generator would cost more than it saves
+        if index.by_stream:
+            dropped += [(box, event) for box in index.of_stream(event) if not box.offer(event, keep=is_end)]
         if is_end:
-            sequencer.ended[event.stream_id] = None
-            if len(sequencer.ended) > _REMEMBERED:
-                del sequencer.ended[next(iter(sequencer.ended))]
-            for box in index.by_stream.get(event.stream_id, ()):
-                if box.stream_ended(event.stream_id):
-                    self.detach(box)
+            self._end_stream(sequencer, event.stream_id)
         elif sequencer.ended:
             sequencer.ended.pop(event.stream_id, None)
+
+    def _end_stream(self, sequencer: _Sequencer, stream_id: str) -> None:
+        sequencer.ended[stream_id] = None
+        if len(sequencer.ended) > _REMEMBERED:
+            del sequencer.ended[next(iter(sequencer.ended))]
+        for box in self._index.by_stream.get(stream_id, ()):
+            if box.stream_ended(stream_id):
+                self.detach(box)
 
     def _report(self, dropped: list[tuple[Box, Event]]) -> None:
         for box, event in dropped:
@@ -262,6 +252,10 @@ def _check(stream_id: object, event_type: object, module: object) -> None:
 def _copy(event_type: str, payload: object) -> dict[str, Any]:
     if payload is None:
         return {}
-    if not isinstance(payload, Mapping) or not all(isinstance(name, str) for name in payload):
+    if not isinstance(payload, dict | Mapping):
         raise UsageError(f"the payload of {event_type!r} must map names to values, it is {payload!r}")
-    return dict(payload)
+    copy = dict(payload)
+    for name in copy:
+        if not isinstance(name, str):
+            raise UsageError(f"the payload of {event_type!r} must map names to values, one of which is {name!r}")
+    return copy

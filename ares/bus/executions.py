@@ -77,17 +77,20 @@ class Executions:
                 first, count = execution.complaints.get(subject, (text, 0))
                 execution.complaints[subject] = (first, count + 1)
         if _is_power_of_ten(total):
-            self._say("WARNING", "{} ({} times so far)" if total > 1 else "{}", text, total, error=error)
+            self.say("WARNING", text if total == 1 else f"{text} ({total} times so far)", error)
 
     def complain_to_all(self, text: str, error: BaseException | None = None) -> None:
         """Something is wrong for as long as the bus lives."""
         with self._lock:
             self._standing.append(text)
-        self._say("ERROR", "{}", text, error=error)
+        self.say("ERROR", text, error)
 
-    def remark(self, text: str) -> None:
-        """Something for the log alone."""
-        self._say("INFO", "{}", text)
+    def say(self, level: str, text: str, error: BaseException | None = None) -> None:
+        """Have something logged, and no more than that."""
+        try:
+            self._say(level, "{}", text, error=error)
+        except Exception:
+            return  # there is nobody left to tell
 
     def drain(self, execution_id: str) -> tuple[str, ...]:
         """The complaints that an execution was not told yet; it now is."""

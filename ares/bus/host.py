@@ -4,30 +4,36 @@ What is done here, against what pykka 4.5 does:
 
 - An actor is built and its loop started by hand, not by ``Actor.start()``. So it is in no registry: another part of the
   program that calls ``ActorRegistry.stop_all()`` stops none of ares's actors.
-- Nothing that is raised ever leaves ``on_receive``. pykka answers a ``BaseException`` there by stopping every actor of
-  the process, and an ``Exception`` by ending the actor.
+- The loop is one of its own, out of which nothing is ever raised. pykka's answers a ``BaseException`` by stopping every
+  actor of the process, and an ``Exception`` that nobody asked for by ending the actor.
 - The inbox is a ``Mailbox``: bounded for events, and a message that would land behind the actor's end is refused.
 - The thread is a daemon, has a name, and runs in an empty ``contextvars`` context of its own, whoever starts it.
 - An actor's end closes the mailbox first and turns away what is left in it after, however the loop ended.
 
-The seams this relies on are private to pykka, hence the bound on its version; ``tests/bus/test_pykka_seams.py`` holds
-each: ``_create_actor_inbox``, ``_start_actor_loop``, ``_actor_loop``, ``_actor_loop_teardown``, and the two attributes
-of an envelope.
+A call is put into the mailbox as it is. Messages of pykka's own come in its envelopes: the one that stops the actor,
+and whatever somebody sends who got hold of its ``ActorRef``.
+
+The seams this relies on are private to pykka, hence the bound on its version. ``tests/bus/test_pykka_seams.py`` holds
+each: ``_create_actor_inbox``, ``_start_actor_loop``, ``_actor_loop``, ``_actor_loop_running``,
+``_actor_loop_teardown``, ``_handle_receive``, and the two attributes of an envelope.
 """
 
-import sys
 import threading
+from contextlib import AbstractContextManager
 from contextvars import Context as ContextVars
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pykka
 
 from ares.bus.call import Call
-from ares.bus.mailbox import Mailbox, MailboxClosedError
+from ares.bus.mailbox import EVENTS_WAIT, Mailbox, MailboxClosedError
 
 
 class Tenant(Protocol):
     """Who lives in an actor. Nothing in here raises."""
+
+    def settle_in(self) -> None:
+        """Called first, on the actor's thread."""
 
     def execute(self, call: Call) -> None:
         """Carry a call out and answer it."""
@@ -38,31 +44,12 @@ class Tenant(Protocol):
     def turn_away(self, call: Call) -> None:
         """Answer a call that will never be carried out."""
 
-
-class _Letter:
-    """Carries a call through pykka, whose loop keeps the last message until the next one comes: it keeps an empty
-    letter, and nothing of what the call was about."""
-
-    __slots__ = ("call",)
-
-    def __init__(self, call: Call) -> None:
-        self.call: Call | None = call
-
-    def open(self) -> Call | None:
-        """The call, once."""
-        call, self.call = self.call, None
-        return call
-
-
-class _EventsWait:
-    """A message, in the form of pykka's envelopes, that says it is time to take events."""
-
-    message: Final = None
-    reply_to: Final = None
+    def gone(self) -> None:
+        """Called last, when nothing more can be put into the mailbox."""
 
 
 class _Inbox(Mailbox):
-    """A mailbox that says in pykka's words that it is closed."""
+    """A mailbox that speaks to pykka."""
 
     def put(self, message: Any) -> None:
         try:
@@ -72,12 +59,14 @@ class _Inbox(Mailbox):
 
 
 class PluginActor(pykka.ThreadingActor):
-    """One tenant's thread and mailbox."""
+    """One tenant's thread and mailbox. ``lock`` is the mailbox's, a reentrant one."""
 
     use_daemon_thread: ClassVar[bool] = True
 
-    def __init__(self, tenant: Tenant, thread_name: str, event_capacity: int = 0) -> None:
-        self.mailbox = _Inbox(_EventsWait, event_capacity)
+    def __init__(
+        self, tenant: Tenant, thread_name: str, lock: AbstractContextManager[Any], event_capacity: int = 0
+    ) -> None:
+        self.mailbox: Mailbox = _Inbox(lock, event_capacity)
         self._tenant = tenant
         self._thread = threading.Thread(
             target=ContextVars().run, args=(self._live,), name=thread_name, daemon=self.use_daemon_thread
@@ -92,16 +81,8 @@ class PluginActor(pykka.ThreadingActor):
         """
         self._start_actor_loop()
 
-    def post(self, call: Call) -> bool:
-        """Have the tenant execute a call, after those that were posted before. False if the actor has ended."""
-        try:
-            self.actor_ref.tell(_Letter(call))
-        except pykka.ActorDeadError:
-            return False
-        return True
-
     def end(self) -> None:
-        """Have the thread end after what was posted before. Any thread; never blocks."""
+        """Have the thread end after what was put before. Any thread; never blocks."""
         try:
             self.stop()
         except pykka.ActorDeadError:
@@ -113,12 +94,7 @@ class PluginActor(pykka.ThreadingActor):
             self._thread.join(max(seconds, 0))
         return not self._thread.is_alive()
 
-    @property
-    def is_current(self) -> bool:
-        """Whether the calling thread is this actor's."""
-        return self._thread is threading.current_thread()
-
-    # --- what pykka calls --------------------------------------------------------------------------
+    # --- instead of pykka's ------------------------------------------------------------------------
 
     def _create_actor_inbox(self) -> Any:  # type: ignore[override]  # pykka calls it on the instance, at any rate
         return self.mailbox
@@ -128,32 +104,51 @@ class PluginActor(pykka.ThreadingActor):
 
     def _live(self) -> None:
         try:
+            self._tenant.settle_in()
             self._actor_loop()
         finally:
-            self._actor_loop_teardown()
+            self._bury()
+
+    def _actor_loop_running(self) -> None:
+        while not self.actor_stopped.is_set():
+            self._serve_one()
+
+    def _serve_one(self) -> None:
+        # A frame of its own, so that an actor that waits keeps nothing of what it did last.
+        message = self.mailbox.get()
+        try:
+            if type(message) is Call:
+                self._tenant.execute(message)
+            elif message is EVENTS_WAIT:
+                self._tenant.deliver()
+            else:
+                self._open(message)
+        except BaseException:
+            # A defect of ares, since a tenant raises nothing. It ends no actor, and leaves no caller waiting.
+            self._turn_away(message)
+
+    def _open(self, envelope: Any) -> None:
+        try:
+            response = self._handle_receive(envelope.message)
+        except BaseException as error:
+            if envelope.reply_to is not None:
+                envelope.reply_to.set_exception((type(error), error, error.__traceback__))
+            return
+        if envelope.reply_to is not None:
+            envelope.reply_to.set(response)
 
     def _actor_loop_teardown(self) -> None:
-        for envelope in self.mailbox.close():
-            self._turn_away(envelope)
+        """``_live`` sees to it, however the loop ended."""
 
-    def on_receive(self, message: Any) -> None:
-        """A tenant raises nothing. Should one all the same, it is a defect of ares, and still ends no actor."""
-        call = message.open() if isinstance(message, _Letter) else None
-        try:
-            if call is not None:
-                self._tenant.execute(call)
-            elif message is None:
-                self._tenant.deliver()
-        except BaseException:
-            if call is not None:
-                self._tenant.turn_away(call)
+    def _bury(self) -> None:
+        rest = self.mailbox.close()
+        self._tenant.gone()
+        for message in rest:
+            self._turn_away(message)
 
-    def _turn_away(self, envelope: Any) -> None:
-        if isinstance(envelope.message, _Letter):
-            if (call := envelope.message.open()) is not None:
-                self._tenant.turn_away(call)
-        elif envelope.reply_to is not None:
-            try:
-                raise pykka.ActorDeadError(f"{self} has ended")
-            except pykka.ActorDeadError:
-                envelope.reply_to.set_exception(sys.exc_info())
+    def _turn_away(self, message: Any) -> None:
+        if isinstance(message, Call):
+            self._tenant.turn_away(message)
+        elif message is not EVENTS_WAIT and message.reply_to is not None:
+            error = pykka.ActorDeadError(f"{self} has ended")
+            message.reply_to.set_exception((type(error), error, None))

@@ -73,6 +73,8 @@ class Lodging:
             if not is_running:
                 resident.abandon()
                 self._view.close()
+        if call.error is not None and not isinstance(call.error, _NO_ANSWER):
+            resident.actor.join(_THREAD_END)
         if is_running and self._lane is not None:
             self._exchange.attach(self._lane)
         return call.error

@@ -10,12 +10,12 @@ The one reader sleeps on a ``SimpleQueue``, whose put and get are single calls o
 event wakes it when it is in *deep* sleep. After it has taken events it sleeps *light* for ``REST`` seconds, and is only
 woken for a lane that is half full. What wakes it for events is a token in the control lane.
 
-The lock is reentrant: a finalizer that the garbage collector runs in here may emit an event.
+The lock is its owner's, who may change things of its own together with the mailbox. It is reentrant: a finalizer that
+the garbage collector runs in here may emit an event.
 """
 
-import threading
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -30,6 +30,13 @@ class _Sleep(Enum):
     DEEP = 2
 
 
+_AWAKE, _LIGHT, _DEEP = _Sleep
+
+
+#: What ``get`` returns instead of a message when it is time to take events.
+EVENTS_WAIT: Final = object()
+
+
 class MailboxClosedError(Exception):
     """The actor takes no more messages."""
 
@@ -38,19 +45,18 @@ class Mailbox:
     """Both lanes of one actor.
 
     Args:
-        events: What ``get`` returns instead of a message when it is time to take events.
+        lock: Guards it; reentrant.
         capacity: Of the event lane; 0 for a reader that wants none.
     """
 
-    def __init__(self, events: Any, capacity: int = 0) -> None:
-        self._token = events
-        self._lock = threading.RLock()
+    def __init__(self, lock: AbstractContextManager[Any], capacity: int = 0) -> None:
+        self._lock = lock
         self._control: SimpleQueue[Any] = SimpleQueue()
         self._buffer = EventBuffer(capacity)
         self._has_events: Final = capacity > 0
         self._takes_events = self._has_events
         self._is_closed = False
-        self._sleep = _Sleep.AWAKE
+        self._sleep = _AWAKE
         #: Until when the reader rests, in seconds of the monotonic clock.
         self._rests_until = 0.0
 
@@ -63,9 +69,13 @@ class Mailbox:
             MailboxClosedError: nobody would ever see it.
         """
         with self._lock:
-            if self._is_closed:
-                raise MailboxClosedError
-            self._control.put(message)
+            self.put_held(message)
+
+    def put_held(self, message: Any) -> None:
+        """As ``put``, for one who holds the lock."""
+        if self._is_closed:
+            raise MailboxClosedError
+        self._control.put(message)
 
     def offer(self, event: Event, *, keep: bool = False) -> bool:
         """Keep an event, unless its lane is full; ``keep`` is for one that must not be dropped. True if it was kept,
@@ -74,11 +84,10 @@ class Mailbox:
             if not self._takes_events:
                 return True
             is_kept = self._buffer.offer(event, keep=keep)
-            if self._sleep is not _Sleep.AWAKE and (
-                self._sleep is _Sleep.DEEP or len(self._buffer) >= self._buffer.half
-            ):
-                self._sleep = _Sleep.AWAKE
-                self._control.put(self._token)
+            sleep = self._sleep
+            if sleep is not _AWAKE and (sleep is _DEEP or len(self._buffer) >= self._buffer.half):
+                self._sleep = _AWAKE
+                self._control.put(EVENTS_WAIT)
             return is_kept
 
     def end_events(self) -> None:
@@ -104,7 +113,7 @@ class Mailbox:
             with suppress(Empty):
                 while True:
                     rest.append(self._control.get_nowait())
-            return [message for message in rest if message is not self._token]
+            return [message for message in rest if message is not EVENTS_WAIT]
 
     def counts(self) -> Counts:
         """The books of the event lane."""
@@ -120,13 +129,13 @@ class Mailbox:
         while True:
             pause = self._fall_asleep()
             if pause == 0:
-                return self._token
+                return EVENTS_WAIT
             try:
                 message = self._control.get(timeout=pause)
             except Empty:
                 continue  # rested
             with self._lock:
-                self._sleep = _Sleep.AWAKE
+                self._sleep = _AWAKE
             return message
 
     def empty(self) -> bool:
@@ -146,9 +155,9 @@ class Mailbox:
         with self._lock:
             rest = self._rests_until - time.monotonic()
             # Before the look at the lane: an event that a finalizer puts into it from here on wakes the reader.
-            self._sleep = _Sleep.DEEP if rest <= 0 else _Sleep.LIGHT
+            self._sleep = _DEEP if rest <= 0 else _LIGHT
             waiting = len(self._buffer)
             if waiting and self.empty() and (rest <= 0 or waiting >= self._buffer.half):
-                self._sleep = _Sleep.AWAKE
+                self._sleep = _AWAKE
                 return 0
             return None if rest <= 0 else rest

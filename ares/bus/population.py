@@ -88,6 +88,8 @@ class Population:
             HookOrderError: the order they ask for cannot be; nobody was started.
             ExceptionGroup: of the PluginErrors of those that did not start. The others run, unless one was required.
         """
+        if self.is_inside():
+            raise UsageError("a plugin cannot start the bus that it lives on")
         with self._moving:
             order = self._open()
             failures: list[PluginError] = []
@@ -120,8 +122,9 @@ class Population:
             return order
 
     def _check_not_stopping(self) -> None:
-        if self._is_stopping:
-            raise UsageError("the bus has been stopped")
+        with self._lock:
+            if self._is_stopping:
+                raise UsageError("the bus has been stopped")
 
     def _move_in(self, lodging: Lodging) -> PluginError | None:
         resident = lodging.resident
@@ -172,6 +175,7 @@ class Population:
                 self._running = {name: other for name, other in self._running.items() if other is not resident}
             if error is not None:
                 errors.append(error)
+                self._house.executions.say("ERROR", str(error), error.__cause__)
                 self._house.announce(EventType.PLUGIN_FAILED, resident.name, "", str(error))
             self._house.announce(EventType.PLUGIN_STOPPED, resident.name, "", "")
         return tuple(errors)

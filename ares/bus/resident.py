@@ -25,6 +25,7 @@ from ares.bus.card import Card
 from ares.bus.executions import Executions
 from ares.bus.health import PluginHealth, PluginState
 from ares.bus.host import PluginActor
+from ares.bus.mailbox import MailboxClosedError
 from ares.context import Context, ExecutionPort, NoExecution, PluginJournal, cancel, grant
 from ares.errors import (
     PluginBusyError,
@@ -36,10 +37,8 @@ from ares.errors import (
 )
 from ares.events import EventType
 
-#: For calls whose answer nobody waits for.
-_NOBODY_WAITS: Final = Latch(0)
-
 #: In which state a plugin takes the calls of its life; all others it takes when it is running.
+_RUNNING: Final = PluginState.RUNNING
 _TAKEN_IN: Final = {"start": PluginState.STARTING, "stop": PluginState.STOPPING}
 
 
@@ -65,10 +64,11 @@ class Resident:
         self.card = card
         self.name = card.name
         self.timeout = card.timeout or house.timeout
-        self.actor = PluginActor(self, f"ares-plugin {card.name} {house.name}".strip(), card.buffer)
         self._house = house
-        # Reentrant: a finalizer that the garbage collector runs in here may log, and a sink of the log look at health.
+        # Also the mailbox's. Reentrant: a finalizer that the garbage collector runs in here may emit an event.
         self._lock = threading.RLock()
+        self.actor = PluginActor(self, f"ares-plugin {card.name} {house.name}".strip(), self._lock, card.buffer)
+        self._mailbox = self.actor.mailbox
         self._state = PluginState.REGISTERED
         self._queued: dict[Call, None] = {}
         self._current: Call | None = None
@@ -86,25 +86,36 @@ class Resident:
 
     # --- calling ------------------------------------------------------------------------------------
 
-    def call(self, method: str, args: tuple[Any, ...], execution_id: str, port: ExecutionPort, latch: Latch) -> Call:
+    def call(
+        self, method: str, args: tuple[Any, ...], execution_id: str, port: ExecutionPort, latch: Latch | None
+    ) -> Call:
         """Make a call; it is not sent yet."""
-        return Call(method, args, Context(execution_id, port, self._house.journal, self.name), self.timeout, latch)
+        context = Context(execution_id, port, self._house.journal, self.name, self._lock)
+        return Call(method, args, context, self.timeout, latch)
 
     def send(self, call: Call) -> None:
         """Queue a call. One that cannot be queued is answered at once."""
-        now = time.monotonic()
+        call.sent = now = time.monotonic()
+        hung = None
         with self._lock:
-            hung = self._find_hung(now)
-            refusal = self._refusal(call)
-            if refusal is None:
-                call.sent = now
-                self._queued[call] = None
-                self._plan(call, now)
+            if self._current is not None:
+                hung = self._find_hung(now)
+            if self._hung is not None:
+                call.settle(None, self._unresponsive(call, self._hung))
+            elif self._state is not _TAKEN_IN.get(call.method, _RUNNING) or not self._put(call):
+                call.settle(None, PluginNotRunningError(self.name, call.method, state=self._state.value))
             else:
-                call.settle(None, refusal)
-        self._announce(hung)
-        if refusal is None and not self.actor.post(call):
-            self.turn_away(call)
+                self._plan(call, now)
+        if hung is not None:
+            self._announce(hung)
+
+    def _put(self, call: Call) -> bool:
+        try:
+            self._mailbox.put_held(call)
+        except MailboxClosedError:
+            return False
+        self._queued[call] = None
+        return True
 
     def check(self, call: Call) -> None:
         """For a caller that waits and has come to ``call.check_at``: end the call if its time is over."""
@@ -147,13 +158,6 @@ class Resident:
             # If that one hangs, this one need not wait for its own time.
             call.check_at = min(call.check_at, current.began + current.timeout)
 
-    def _refusal(self, call: Call) -> PluginError | None:
-        if self._hung is not None:
-            return self._unresponsive(call, self._hung)
-        if self._state is not _TAKEN_IN.get(call.method, PluginState.RUNNING):
-            return PluginNotRunningError(self.name, call.method, state=self._state.value)
-        return None
-
     def _unresponsive(self, call: Call, hung: Call) -> PluginError:
         return PluginUnresponsiveError(self.name, call.method, seconds=hung.timeout, hung_call=hung.method)
 
@@ -176,6 +180,7 @@ class Resident:
     def _announce(self, hung: Call | None) -> None:
         if hung is not None:
             error = PluginTimeoutError(self.name, hung.method, seconds=hung.timeout)
+            self._house.executions.say("ERROR", str(error))
             self._house.announce(EventType.PLUGIN_FAILED, self.name, hung.context.execution_id, str(error))
 
     def complain(self, execution_id: str, error: PluginError) -> None:
@@ -188,6 +193,11 @@ class Resident:
 
     # --- the actor's thread ------------------------------------------------------------------------------
 
+    def settle_in(self) -> None:
+        """See ``Tenant``."""
+        executing.resident = self
+        executing.call = None
+
     def execute(self, call: Call) -> None:
         """See ``Tenant``. A plugin that stops is given the events first that were sent before."""
         if call.method == "stop":
@@ -197,52 +207,49 @@ class Resident:
 
     def deliver(self) -> None:
         """See ``Tenant``."""
-        while self.actor.mailbox.empty() and self._deliver_one():
+        while self._mailbox.empty() and self._deliver_one():
             pass
 
     def turn_away(self, call: Call) -> None:
-        """See ``Tenant``. Any thread."""
+        """See ``Tenant``."""
         with self._lock:
             self._queued.pop(call, None)
             call.settle(None, PluginNotRunningError(self.name, call.method, state=self._state.value))
 
+    def gone(self) -> None:
+        """See ``Tenant``."""
+        with self._lock:
+            if self._state in (PluginState.STARTING, PluginState.RUNNING, PluginState.STOPPING):
+                self._state = PluginState.FAILED
+                self._last_error = "its thread has ended"
+
     def _deliver_one(self) -> bool:
-        delivery = self.actor.mailbox.take_event()
+        delivery = self._mailbox.take_event()
         if delivery is None:
             return False
         stream = delivery.event.stream_id
-        call = self.call("on_event", (delivery,), stream, self._house.executions.port(stream), _NOBODY_WAITS)
+        call = self.call("on_event", (delivery,), stream, self._house.executions.port(stream), None)
         self._carry_out(call)
         if call.error is not None:
             self.complain(stream, call.error)
         return True
 
     def _carry_out(self, call: Call) -> None:
-        if not self._begin(call):
-            return
-        value, error = _invoke(self.name, self.card.plugin, call)
-        self._end(call, value, error)
-
-    def _begin(self, call: Call) -> bool:
-        """False when the caller has gone."""
         with self._lock:
-            self._queued.pop(call, None)
             if call.is_done:
-                return False
-            now = call.began = time.monotonic()
+                return  # its caller has gone
+            self._queued.pop(call, None)
             self._current = call
-        grant(call.context, now + call.timeout)
-        executing.resident = self
+            call.began = began = time.monotonic()
+        grant(call.context, began + call.timeout)
         executing.call = call
-        return True
-
-    def _end(self, call: Call, value: Any, error: PluginError | None) -> None:
+        value, error = _invoke(self.name, self.card.plugin, call)
         executing.call = None
-        now = time.monotonic()
+        seconds = time.monotonic() - began
         with self._lock:
-            seconds = now - (call.began or now)
+            self._current = None
             is_late = self._hung is call
-            self._current = self._hung = None
+            self._hung = None
             self._calls += 1
             self._seconds += seconds
             self._slowest = max(self._slowest, seconds)
@@ -251,10 +258,13 @@ class Resident:
                 self._last_error = str(error)
             call.settle(value, error)
         if is_late:
-            self._house.executions.remark(f"plugin {self.name!r}: {call.method} has ended after {seconds:.3g} s")
-            if call.method == "start" and error is None:
-                # Nobody counts on it any more, and nobody else would have it let go of what it has just taken.
-                self._carry_out(self.call("stop", (), "", NoExecution(), _NOBODY_WAITS))
+            self._end_late(call, error, seconds)
+
+    def _end_late(self, call: Call, error: PluginError | None, seconds: float) -> None:
+        self._house.executions.say("INFO", f"plugin {self.name!r}: {call.method} ended after {seconds:.3g} s")
+        if call.method == "start" and error is None:
+            # Nobody counts on it any more, and nobody else would have it let go of what it has just taken.
+            self._carry_out(self.call("stop", (), "", NoExecution(), None))
 
     # --- its life ------------------------------------------------------------------------------------------
 
@@ -277,17 +287,18 @@ class Resident:
     def abandon(self) -> None:
         """Let it alone: answer all who wait for it, ask what executes to end, and its thread to end after that."""
         self.actor.end()
-        self.actor.mailbox.discard_events()
+        self._mailbox.discard_events()
         with self._lock:
-            current = self._current
-            calls = [*self._queued, *([] if current is None else [current])]
-        for call in calls:
-            self.give_up(call)
+            queued, current = list(self._queued), self._current
+        for call in queued:
+            self.turn_away(call)
+        if current is not None:
+            self.give_up(current)
 
     def health(self) -> PluginHealth:
         """How it is."""
         state = self.state
-        counts = self.actor.mailbox.counts()
+        counts = self._mailbox.counts()
         with self._lock:
             return PluginHealth(
                 name=self.name,
@@ -310,7 +321,10 @@ class Resident:
 def _invoke(name: str, plugin: Any, call: Call) -> tuple[Any, PluginError | None]:
     """What the plugin answers. Nothing is raised."""
     try:
-        return getattr(plugin, call.method)(call.context, *call.args, **call.kwargs), None
+        method = getattr(plugin, call.method)
+        if call.kwargs is None:
+            return method(call.context, *call.args), None
+        return method(call.context, *call.args, **call.kwargs), None
     except Exception as raised:
         return None, _caused(PluginError(name, call.method, f"raised {describe(raised)}"), raised)
     except BaseException as raised:

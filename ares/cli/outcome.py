@@ -15,7 +15,7 @@ from ares.cli.exits import code_of_status, said
 from ares.cli.session import Session
 from ares.cli.text import counted, long, seconds, shown
 from ares.engine.results import WorkflowResult
-from ares.records import ExecutionStatus, StepResult, StepStatus
+from ares.records import StepResult, StepStatus
 from ares.workflow import Workflow
 
 #: How many failures are listed.
@@ -42,19 +42,24 @@ class Failures:
 
 
 def failures_of(result: WorkflowResult) -> Failures:
-    """The failures of a run. An element whose map completed all the same was collected."""
+    """The failures of a run. What failed inside a map that completed all the same was collected by it."""
     fatal = []
     collected: Counter[str] = Counter()
     for step in _failed(result.steps):
-        if step.index is None:
+        owner = _collector(step.path, result.steps)
+        if owner is None:
             fatal.append(step)
-            continue
-        owner = step.path[: step.path.rindex("[")]
-        if result.steps[owner].status is StepStatus.COMPLETED:
-            collected[owner] += 1
-        else:
-            fatal.append(step)
+        elif step.path.rindex("[") == len(owner) and step.path.endswith("]"):
+            collected[owner] += 1  # an element itself, and not a step inside one
     return Failures(tuple(fatal), collected)
+
+
+def _collector(path: str, steps: Mapping[str, StepResult]) -> str | None:
+    """The outermost completed map that a path lies in, if any."""
+    for place, char in enumerate(path):
+        if char == "[" and steps[path[:place]].status is StepStatus.COMPLETED:
+            return path[:place]
+    return None
 
 
 def _failed(steps: Mapping[str, StepResult]) -> Iterator[StepResult]:
@@ -62,12 +67,19 @@ def _failed(steps: Mapping[str, StepResult]) -> Iterator[StepResult]:
     return (step for step in steps.values() if step.status is StepStatus.FAILED or step.error is not None)
 
 
-def report(session: Session, workflow: Workflow, result: WorkflowResult, how_to_go_on: str) -> int:
-    """Say how a walk went, in whichever form is wanted. Returns the exit code."""
+def report(session: Session, workflow: Workflow, result: WorkflowResult, go_on: str) -> int:
+    """Say how a walk went, in whichever form is wanted.
+
+    Args:
+        session: where to.
+        workflow: what was walked.
+        result: how it went.
+        go_on: the command that goes on with it, if one can.
+
+    Returns:
+        The exit code.
+    """
     failures = failures_of(result)
-    go_on = "" if result.status is ExecutionStatus.COMPLETED else how_to_go_on
-    if go_on and result.status is ExecutionStatus.CANCELLED:
-        go_on = go_on.replace("ares resume", "ares resume --reopen", 1)
     session.document = result_document(result, failures, go_on)
     if not session.as_json:
         _say(session, workflow, result, failures, go_on)
@@ -80,7 +92,7 @@ def _say(session: Session, workflow: Workflow, result: WorkflowResult, failures:
         if step_id in result.outputs:
             session.out.line((step_id, "bold"), ": ", shown(result.outputs[step_id]))
     for path, count in failures.collected.items():
-        session.note(f"{path}: {counted(count, 'element')} failed and were collected")
+        session.note(f"{path}: {counted(count, 'element')} failed, collected in its output")
     for step in failures.fatal[:LISTED]:
         session.note((step.path, "bold red"), ": ", "" if step.error is None else long(said(step.error)))
     if len(failures.fatal) > LISTED:

@@ -21,6 +21,7 @@ from ares.engine.engine import new_id
 from ares.engine.execution import Execution
 from ares.engine.options import Durability
 from ares.engine.results import WorkflowResult
+from ares.records import ExecutionStatus
 from ares.runtime import Runtime
 from ares.runtime.checks import check_id
 from ares.workflow import Workflow
@@ -71,15 +72,14 @@ class _Walk:
     #: What to say once it has begun.
     beginning: str
 
-    @property
-    def how_to_go_on(self) -> str:
-        """The command that resumes it; empty when nothing is kept."""
-        if self.store == IN_PROCESS:
+    def how_to_go_on(self, status: ExecutionStatus) -> str:
+        """The command that goes on with it; empty when nothing is kept, or nothing left to do."""
+        if self.store == IN_PROCESS or status is ExecutionStatus.COMPLETED:
             return ""
-        words = ["ares", "resume", "--store", self.store, self.execution_id, self.target]
-        if any(word.startswith("-") for word in words[-2:]):
-            words.insert(-2, "--")
-        return shlex.join(words)
+        reopen = ["--reopen"] if status is ExecutionStatus.CANCELLED else []
+        names = [self.execution_id, self.target]
+        dashes = ["--"] if any(name.startswith("-") for name in names) else []
+        return shlex.join(["ares", "resume", *reopen, "--store", self.store, *dashes, *names])
 
 
 def run(session: Session, wanted: Run) -> int:
@@ -140,7 +140,7 @@ def _walk(walk: _Walk) -> int:
         walk.runtime.close(_CLOSE_SECONDS)
         raise
     try:
-        return report(session, walk.workflow, result, walk.how_to_go_on)
+        return report(session, walk.workflow, result, walk.how_to_go_on(result.status))
     finally:
         walk.runtime.close()
 
@@ -151,12 +151,12 @@ def _interrupted(walk: _Walk) -> int:
     with contextlib.suppress(ValueError):  # not the main thread
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     walk.runtime.close(_CLOSE_SECONDS)
-    go_on = walk.how_to_go_on
+    go_on = walk.how_to_go_on(ExecutionStatus.INTERRUPTED)
     session.note(f"interrupted; go on with: {go_on}" if go_on else "interrupted; nothing was kept")
     session.document = {
         "execution_id": walk.execution_id,
         "workflow_id": walk.workflow.id,
-        "status": "INTERRUPTED",
+        "status": str(ExecutionStatus.INTERRUPTED),
         "error": {"type": "KeyboardInterrupt", "message": "interrupted", "exit_code": session.stop_code},
         "resume": go_on or None,
     }

@@ -52,7 +52,7 @@ class Crew:
 
     def send(self, attempt: Attempt, job: Callable[[Attempt], None], overdue: Callable[[Attempt], None]) -> None:
         """Use the reserved worker for an attempt, and watch its time."""
-        attempt.seat = self._pool.run(lambda: job(attempt))
+        attempt.seat = self._pool.run(attempt.driver, lambda: job(attempt))
         if attempt.timeout is not None:
             self.watch(attempt, attempt.timeout, self._look, attempt, overdue)
 
@@ -70,6 +70,6 @@ class Crew:
 
     def abandon(self, attempt: Attempt, reason: str) -> bool:
         """Give up an attempt that was closed, and the thread that is stuck in it. Returns whether there is one."""
-        attempt.cancel(reason)
+        attempt.cancel(reason, grace=0.0)
         self.leave(attempt)
         return attempt.seat is not None and self._pool.abandon(attempt.seat)

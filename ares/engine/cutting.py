@@ -6,6 +6,7 @@ sub-workflow, are facts: what has not begun is skipped, what runs is asked to en
 the rest is journaled as cut short, to go on with at the next resume. All on the thread that owns the walk.
 """
 
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -142,13 +143,23 @@ class Cutting:
     def stop(self, reason: str, grace: float) -> None:
         """Stop in good order: what runs has ``grace`` seconds."""
         driver = self._driver
-        if driver.over.is_set() or self.is_stopping:
+        if driver.over.is_set():
+            return
+        if self._grace is not None:
+            self._hurry(grace)
             return
         self._stop = reason
         for attempt in driver.crew.all():
             attempt.cancel(reason, grace=grace)
         self._grace = driver.timers.after(grace, self._cut_all)
         self.try_finish()
+
+    def _hurry(self, grace: float) -> None:
+        """It is being stopped, and now there is less time for it."""
+        assert self._grace is not None
+        if self._grace.is_pending and time.monotonic() + grace < self._grace.when:
+            self._grace.stop()
+            self._grace = self._driver.timers.after(grace, self._cut_all)
 
     def fail(self, error: BaseException) -> None:
         """The walk cannot keep its promise any more: nothing new starts, what runs has the cancel grace."""

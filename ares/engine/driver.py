@@ -105,14 +105,13 @@ class Driver:
         self._careful = CAREFUL_STARTS if setting.after_crash else 0
         self._warnings: list[str] = []
         self._journal_warned = len(setting.warnings)
+        self._has_begun = False
         #: Facts applied whose consequences wait for their commit.
         self.unsettled = 0
-        #: Attempts that hold a place while the start of their body is committed.
-        self._held: set[Attempt] = set()
         #: What must have nothing beside it while it is under way.
         self._alone: Attempt | None = None
-        #: Whether the pool was asked to reserve a place.
-        self._is_queued = False
+        #: Whether the pool was asked for a place.
+        self._is_in_line = False
         #: The commit of the end, once it was handed over.
         self._end_ticket: Ticket | None = None
         #: Until when the thread of submitted walks has put it aside.
@@ -126,8 +125,6 @@ class Driver:
         #: Why it is to be cancelled, once that is recorded and until it is a fact.
         self._cancel_reason: str | None = None
         self._ending = False
-        #: Workers' places that were reserved for this walk and are not used yet.
-        self._offers = 0
         self._callbacks: list[Callable[[], None]] = []
         # Written by the owner before ``over`` is set, read by others after:
         self.over = threading.Event()
@@ -145,6 +142,7 @@ class Driver:
             self._post(self, lambda: self._receive(fn, args))
 
     def _receive(self, fn: Callable[..., None], args: tuple[Any, ...]) -> None:
+        self.begin()
         if not self.over.is_set():
             fn(*args)
 
@@ -196,7 +194,7 @@ class Driver:
         """Stop in good order: nothing begins, what runs has ``grace`` seconds, the rest is cut short."""
         self._stop_asked = True
         for attempt in self.crew.all():
-            attempt.cancel(reason)  # an inline body holds up the owner; it is asked to end here and now
+            attempt.cancel(reason, grace=grace)  # an inline body holds up the owner; it is asked to end here and now
         self.post(self.cutting.stop, reason, grace)
 
     def wake(self) -> None:
@@ -228,9 +226,10 @@ class Driver:
     # --- the owner's thread ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Take up the walk: queue all that is due."""
-        if self.over.is_set():
+        """Take up the walk: queue all that is due. A request or a stop that is there before begins it, too."""
+        if self.over.is_set() or self._has_begun:
             return
+        self._has_begun = True
         self.tally.start(self.walk.state)
         self.walk.begin()
         timeout = self.walk.state.timeout
@@ -316,9 +315,9 @@ class Driver:
     def _send_out(self) -> bool:
         """Hand out work to free workers. Returns whether there is more than they can take."""
         while not (self.walk.is_idle() or self._is_barred or self._runs_alone()):
-            if not self._take_place():
-                self._is_queued = True
-                self._pool.when_free(self._offered)
+            if not self._pool.try_hold(self):
+                self._is_in_line = True
+                self._pool.line_up(self, self.wake)
                 return True
             work = self.walk.next_work()
             self.collect()
@@ -326,7 +325,7 @@ class Driver:
                 self.walk.put_back(work)  # until what is under way has ended
                 work = None
             if work is None:
-                self._pool.release()
+                self._pool.release(self)
                 break
             attempt = self._new_attempt(work)
             self._alone = attempt if _is_last_chance(work) else None
@@ -339,32 +338,11 @@ class Driver:
         """Whether what is under way must have nothing beside it."""
         return self._alone is not None and self.crew.of(self._alone.instance) is self._alone
 
-    def _take_place(self) -> bool:
-        with self._lock:
-            if self._offers:
-                self._offers -= 1
-                return True
-        return self._pool.try_reserve()
-
-    def _offered(self) -> bool:
-        """Any thread. The pool has reserved a place for this walk."""
-        with self._lock:
-            if self.over.is_set():
-                return False
-            self._offers += 1
-        self.wake()
-        return True
-
     def _want_no_place(self) -> None:
-        """There is no work for another worker: let others have what is reserved for this walk."""
-        if not self._is_queued and not self._offers:
-            return
-        self._is_queued = False
-        self._pool.forget(self._offered)
-        with self._lock:
-            offers, self._offers = self._offers, 0
-        for _ in range(offers):
-            self._pool.release()
+        """There is no work for another worker: let others have what is offered to this walk."""
+        if self._is_in_line:
+            self._is_in_line = False
+            self._pool.step_aside(self)
 
     def _new_attempt(self, work: Work) -> Attempt:
         number = work.instance.attempt + (work.kind is WorkKind.BODY)
@@ -387,16 +365,14 @@ class Driver:
             return True
         if inline:
             return self._wait(ticket)
-        self._held.add(attempt)
         ticket.add_callback(lambda t: self.post(self._start_committed, attempt, t))
         return False
 
     def _start_committed(self, attempt: Attempt, ticket: Ticket) -> None:
-        self._held.discard(attempt)
         if ticket.error is None and not (attempt.is_over or attempt.cancelled or self.cutting.is_stopping):
             self._go(attempt)
             return
-        self._pool.release()
+        self._pool.release(self)
         if attempt.close():
             self.crew.leave(attempt)
             if ticket.error is None:
@@ -563,22 +539,19 @@ class Driver:
         self.status = status
         self.duration = time.monotonic() - self._began
         self.timers.clear()
-        for _ in range(len(self._held)):
-            self._held.pop()
-            self._pool.release()
+        self._pool.leave(self)
         try:
             self._on_finish(self)
         finally:
             with self._lock:
                 self.over.set()
                 callbacks, self._callbacks = self._callbacks, []
-            self._want_no_place()
             for fn in callbacks:
                 fn()
 
     def check_progress(self) -> None:
         """Raise if the walk can never move again: a defect, found instead of a hang."""
-        waits = self.crew or self.unsettled or self.timers.pending or self._is_queued or self.cutting.is_stopping
+        waits = self.crew or self.unsettled or self.timers.pending or self._is_in_line or self.cutting.is_stopping
         if not (waits or self.over.is_set() or self._cancel_flag or self._ending) and self.walk.is_idle():
             raise WalkError(f"execution {self.execution_id!r} can do nothing any more, but has not ended")
 

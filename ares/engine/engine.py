@@ -27,7 +27,6 @@ from ares.engine.variables import Values
 from ares.errors import (
     AttemptEnded,
     DefinitionError,
-    ExecutionBusyError,
     RuntimeClosedError,
     StoreError,
     UsageError,
@@ -179,10 +178,14 @@ class Engine:
         new = NewExecution(
             request.execution_id, workflow.id, workflow.version, request.parent_id, request.metadata, time.time_ns()
         )
-        claim = self.journal.create(new, status, [(fact.kind, "", body)], claimed=True)
         walk = Walk(graph, request.execution_id)
         walk.apply(fact)
-        return Begun(definition, claim, walk, request.metadata, {})
+        claim = self.journal.create(new, status, [(fact.kind, "", body)], claimed=True)
+        try:
+            return Begun(definition, claim, walk, request.metadata, {})
+        except BaseException:  # a Ctrl-C between the two
+            self.journal.release(claim)
+            raise
 
     def _replay(self, definition: Definition, execution_id: str) -> Replay:
         entries = self.journal.entries(execution_id)
@@ -201,9 +204,9 @@ class Engine:
         stands = self._as_it_stands(definition, execution_id, how)
         if stands is not None:
             return stands
-        row = self.journal.execution(execution_id)
-        if row.live:
-            raise ExecutionBusyError(execution_id, row.owner, row.age)
+        if self.journal.execution(execution_id).live:
+            # Somebody walks it, and this says who; unless it was given back just now.
+            self.journal.release(self.journal.claim(execution_id))
         found = self._checked(definition, execution_id, how)
         claim = self.journal.claim(execution_id)
         try:

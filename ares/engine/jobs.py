@@ -78,7 +78,7 @@ def _body(attempt: Attempt) -> Answer:
     call = attempt.driver.call_of(attempt.instance)
     hooks = attempt.driver.hooks
     ctx, args, kwargs = _prepare(attempt, call)
-    if hooks is not None:
+    if hooks is not None and ctx is not None:
         hooks.before_step(attempt.driver.execution_id, ctx.step)
     attempt.start_clock()
     began = time.monotonic()
@@ -171,11 +171,15 @@ _STAGES: dict[WorkKind, Callable[[Attempt], Answer]] = {
 # --- calling ------------------------------------------------------------------------------------------
 
 
-def _prepare(attempt: Attempt, call: Call) -> tuple[StepContext, tuple[object, ...], dict[str, object]]:
-    """The context and the arguments of a call; they show each other."""
-    values = attempt.driver.values.of(call, attempt.instance)
-    ctx = attempt.context(call, values)
-    args, kwargs = call.arguments([ctx if v is Values.CTX else v for v in values])
+def _prepare(attempt: Attempt, call: Call) -> tuple[StepContext | None, tuple[object, ...], dict[str, object]]:
+    """The context and the arguments of a call; they show each other. No context is made that nobody looks at."""
+    driver = attempt.driver
+    values = driver.values.of(call, attempt.instance)
+    ctx = None
+    if any(v is Values.CTX for v in values) or driver.options.around_step is not None or driver.hooks is not None:
+        ctx = attempt.context(call, values)
+        values = [ctx if v is Values.CTX else v for v in values]
+    args, kwargs = call.arguments(values)
     return ctx, args, kwargs
 
 
@@ -185,9 +189,9 @@ def _simple_call(attempt: Attempt, call: Call) -> Any:
     return _call_user(attempt, ctx, call, args, kwargs)
 
 
-def _call_user(attempt: Attempt, ctx: StepContext, call: Call, args: Any, kwargs: Any) -> Any:
+def _call_user(attempt: Attempt, ctx: StepContext | None, call: Call, args: Any, kwargs: Any) -> Any:
     around = attempt.driver.options.around_step
-    if around is None:
+    if around is None or ctx is None:
         return call.fn(*args, **kwargs)
     raised: BaseException | None = None
     value = None

@@ -1,9 +1,10 @@
 """The workers of one Runtime: daemon threads, started when needed, as many as may be busy at once.
 
-A place is *reserved* first and used or given back after, so that nobody pulls work that no worker can take. Whoever
-finds no place leaves a *waiter*; a place that becomes free is reserved for the waiter that came first before anybody
-else can take it, so that no run starves another and no wake-up is lost. Hence the invariant: while somebody waits, no
-place is free.
+A place is *held* first and used or given back after, so that nobody pulls work that no worker can take. Whoever finds
+no place free gets in line; a place that becomes free is *offered* to whoever came first, and nobody else can take it.
+So no walk starves another, and no wake-up is lost. Hence the invariant: while somebody is in line, no place is free.
+What is held or offered is counted by its owner, so that all of it comes back when the owner leaves, whatever happened
+to it: a Ctrl-C may hit the main thread between any two lines.
 
 A used place is a *seat*: one job on one worker. A seat whose body hangs is *abandoned*: its place is free at once and
 the thread ends whenever the body does. A seat that waits for a nested run is *lent*: its place is free until the run
@@ -12,18 +13,17 @@ is over. What is given back is the seat's, never the worker's, because the worke
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
 Job = Callable[[], None]
-#: Told that a place was reserved for it; returns False if it is not wanted any more. Called on any thread, no lock
-#: held; short.
-Waiter = Callable[[], bool]
 
 #: Seconds that an idle worker waits for work before its thread ends.
 IDLE_SECONDS = 30.0
+#: Seconds more that a worker waits which was taken and is given no job.
+_LATE_SECONDS = 60.0
 
 
 class Seat:
@@ -31,9 +31,9 @@ class Seat:
 
     __slots__ = ("is_abandoned", "is_lent", "is_over", "job", "worker")
 
-    def __init__(self, job: Job, worker: "_Worker") -> None:
+    def __init__(self, job: Job) -> None:
         self.job: Job | None = job
-        self.worker = worker
+        self.worker: _Worker | None = None
         self.is_over = False
         self.is_abandoned = False
         self.is_lent = False
@@ -59,13 +59,15 @@ class WorkerPool:
         self._lock = threading.Lock()
         #: Last in, first out: under a light load the others stay idle and end.
         self._idle: list[_Worker] = []
-        #: Places that are reserved or used.
+        #: Places that are held, offered or used.
         self._busy = 0
+        self._held: defaultdict[Hashable, int] = defaultdict(int)
+        self._offered: defaultdict[Hashable, int] = defaultdict(int)
+        #: Owners in line, first come first served, and how to tell them of an offer.
+        self._line: dict[Hashable, Callable[[], None]] = {}
         self._started = 0
         #: Workers that were not abandoned.
         self._workers: set[_Worker] = set()
-        self._waiters: deque[Waiter] = deque()
-        self._waiting: set[Waiter] = set()
         self._is_closed = False
         self._abandoned = 0
         self._local = threading.local()
@@ -78,70 +80,77 @@ class WorkerPool:
 
     @property
     def busy(self) -> int:
-        """How many places are reserved or used."""
+        """How many places are held, offered or used."""
         with self._lock:
             return self._busy
 
     # --- places -----------------------------------------------------------------------------------------
 
-    def try_reserve(self) -> bool:
-        """Take a place, if one is free."""
+    def try_hold(self, owner: Hashable) -> bool:
+        """Hold one more place for ``owner``, if one was offered to it or is free."""
         with self._lock:
+            if self._offered[owner]:
+                self._offered[owner] -= 1
+                self._held[owner] += 1
+                return True
             if self._is_closed or self._busy >= self.size:
                 return False
             self._busy += 1
+            self._held[owner] += 1
             return True
 
-    def release(self) -> None:
-        """Give back a reserved place that was not used."""
+    def release(self, owner: Hashable) -> None:
+        """Give back a held place that is not used."""
         with self._lock:
+            self._held[owner] -= 1
             self._busy -= 1
         self._offer()
 
-    def when_free(self, waiter: Waiter) -> None:
-        """Have a place reserved for ``waiter`` once one is free, in the order of asking; at once if one is."""
+    def line_up(self, owner: Hashable, tell: Callable[[], None]) -> None:
+        """Have one place offered to ``owner`` when its turn comes, and ``tell`` called, on any thread; it is short."""
         with self._lock:
-            if waiter not in self._waiting:
-                self._waiting.add(waiter)
-                self._waiters.append(waiter)
+            self._line.setdefault(owner, tell)
         self._offer()
 
-    def forget(self, waiter: Waiter) -> None:
-        """``waiter`` needs no place any more; it may still be told of one."""
+    def step_aside(self, owner: Hashable) -> None:
+        """``owner`` needs no more places than it holds: out of the line, and its offers to others."""
         with self._lock:
-            if waiter in self._waiting:
-                self._waiting.discard(waiter)
-                self._waiters.remove(waiter)
+            self._line.pop(owner, None)
+            self._busy -= self._offered.pop(owner, 0)
+        self._offer()
+
+    def leave(self, owner: Hashable) -> None:
+        """``owner`` is gone: what it did not use is free."""
+        with self._lock:
+            self._line.pop(owner, None)
+            self._busy -= self._offered.pop(owner, 0) + self._held.pop(owner, 0)
+        self._offer()
 
     def _offer(self) -> None:
-        """Reserve what is free for those who wait."""
+        """Offer what is free to those in line."""
         while True:
             with self._lock:
-                if not self._waiters or self._busy >= self.size or self._is_closed:
+                if not self._line or self._busy >= self.size or self._is_closed:
                     return
-                waiter = self._waiters.popleft()
-                self._waiting.discard(waiter)
+                owner = next(iter(self._line))
                 self._busy += 1
-            if not waiter():
-                with self._lock:
-                    self._busy -= 1
+                self._offered[owner] += 1
+                tell = self._line.pop(owner)
+            tell()
 
     # --- seats ------------------------------------------------------------------------------------------
 
-    def run(self, job: Job) -> Seat:
-        """Use a reserved place: run ``job``, which must not raise, on a worker.
+    def run(self, owner: Hashable, job: Job) -> Seat:
+        """Use a place that ``owner`` holds: run ``job``, which must not raise, on a worker.
 
         Raises:
-            RuntimeError: the system gives no more threads; the place was given back.
+            RuntimeError: the system gives no more threads; the place is still held.
         """
-        try:
-            with self._lock:
-                worker = self._idle.pop() if self._idle else self._new_worker()
-        except RuntimeError:
-            self.release()
-            raise
-        seat = Seat(job, worker)
-        worker.seats.put(seat)
+        seat = Seat(job)
+        with self._lock:
+            worker = seat.worker = self._idle.pop() if self._idle else self._new_worker()
+            self._held[owner] -= 1  # and nothing may come between this and the next line
+            worker.seats.put(seat)
         return seat
 
     def abandon(self, seat: Seat) -> bool:
@@ -151,7 +160,8 @@ class WorkerPool:
                 return False
             seat.is_abandoned = True
             self._abandoned += 1
-            self._workers.discard(seat.worker)
+            if seat.worker is not None:
+                self._workers.discard(seat.worker)
             if not seat.is_lent:
                 self._busy -= 1
         self._offer()
@@ -183,8 +193,7 @@ class WorkerPool:
         """End the idle workers, and wait up to ``timeout`` seconds for those that are busy but not abandoned."""
         with self._lock:
             self._is_closed = True
-            self._waiters.clear()
-            self._waiting.clear()
+            self._line.clear()
             idle, self._idle = self._idle, []
             threads = [worker.thread for worker in self._workers if worker.thread is not None]
         for worker in idle:
@@ -227,7 +236,7 @@ class WorkerPool:
         return goes_on
 
     def _next_seat(self, worker: _Worker) -> Seat | None:
-        while True:
+        for _ in range(2):
             try:
                 return worker.seats.get(timeout=IDLE_SECONDS)
             except Empty:
@@ -235,7 +244,15 @@ class WorkerPool:
                     if worker in self._idle:
                         self._idle.remove(worker)
                         return None
-                # It was taken just now: its job is coming.
+            # It was taken just now: its job is coming.
+        return self._late_seat(worker)
+
+    def _late_seat(self, worker: _Worker) -> Seat | None:
+        """Whoever took the worker gives it no job: it was interrupted by a Ctrl-C, or is very slow."""
+        try:
+            return worker.seats.get(timeout=_LATE_SECONDS)
+        except Empty:
+            return None
 
     def _is_finished(self, worker: _Worker, seat: Seat, *, is_sound: bool) -> bool:
         """The job is done. Returns whether the worker goes on."""

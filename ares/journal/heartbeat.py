@@ -65,6 +65,10 @@ class Heartbeat:
     def look(self) -> None:
         """Have the inbox read now."""
         self._look.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """Something is watched that was not."""
         self._wake.set()
 
     def stop(self, timeout: float) -> bool:

@@ -74,7 +74,8 @@ class ExecutionRow:
     """An execution as a listing shows it.
 
     ``status`` is the stored one; ``owner`` is the owner whose lease claims it, ``age`` the seconds since its
-    last heartbeat was stored, and ``live`` whether that lease still stands. Times in nanoseconds since the epoch.
+    last heartbeat was stored (by the wall clock: to be shown, never to decide by), and ``live`` whether that lease
+    still stands and its process is not known to be gone. Times in nanoseconds since the epoch.
     """
 
     execution_id: str
@@ -160,11 +161,13 @@ class Store(Protocol):
         """Give the claim back if it still stands. Idempotent."""
 
     def append(self, appends: Sequence[Append], *, sync: bool) -> Sequence[Exception | None]:
-        """Write all in one transaction; one result each.
+        """Write all in one transaction; one result each. Several may be of one execution, in order.
 
-        An append whose claim or lease no longer stands is refused alone (``LeaseLostError``), one with a bad row
-        alone (``StoreError``); entries already stored under the same claim and seq are a no-op. ``sync=False``
-        may leave the last moments to the operating system. A failure of the whole transaction is raised.
+        An append whose claim or lease no longer stands is refused alone (``LeaseLostError``), one with a bad row, or
+        that would leave a hole, alone (``StoreError``); entries already stored under the same claim and seq are a
+        no-op, so that a call whose outcome is not known may be repeated. ``sync=False`` may leave the last moments to
+        the operating system. A failure of the whole transaction is raised, once the store has waited and tried again
+        for as long as it thinks worth it: whoever calls takes it for final.
         """
 
     def entries(self, execution_id: str, after: int = 0) -> Iterator[Entry]:
@@ -217,10 +220,23 @@ class Ticket(Protocol):
         """Why they are not stored, once ``done``."""
 
     def wait(self, timeout: float | None = None) -> None:
-        """Block until they are stored. Raises ``StoreError`` or ``LeaseLostError``; ``TimeoutError`` after ``timeout`` seconds."""
+        """Block until they are stored.
+
+        Without a timeout, or with one of half a minute and more, the calling thread may do the storing itself, for all
+        that wait, and then costs no switch of threads.
+
+        Raises:
+            StoreError: They could not be stored; in ``best_effort`` they may be later.
+            LeaseLostError: The claim is lost.
+            TimeoutError: It is not known yet after ``timeout`` seconds.
+        """
 
     def add_callback(self, fn: Callable[["Ticket"], None]) -> None:
-        """Call ``fn(ticket)`` once done, on whichever thread stored them; ``fn`` must be short and not raise."""
+        """Call ``fn(ticket)`` once done; ``fn`` must be short and not raise.
+
+        It is called on the journal's own thread, one call after another in the order of the commits; where references
+        are kept, on the calling thread before this returns.
+        """
 
 
 class ExecutionLog(Protocol):
@@ -242,7 +258,10 @@ class ExecutionLog(Protocol):
         error: str = "",
         lazy: bool = False,
     ) -> Ticket:
-        """Number ``drafts`` (kind, path, body) and hand them over; never blocks on the store unless it keeps references.
+        """Number ``drafts`` (kind, path, body) and hand them over.
+
+        Never blocks on the store, unless that keeps references. A closed log numbers nothing; the ticket has failed
+        already then. What nobody waits for, nor has asked to be called back for, is written within 20 ms all the same.
 
         ``lazy`` entries ride along with the next commit, or are written without a sync when 20 ms pass without one.
         The ticket's ``entries`` are not exposed: seq numbers are ``last_seq - len(drafts) + 1`` onwards for the caller
@@ -250,7 +269,7 @@ class ExecutionLog(Protocol):
         """
 
     def closed(self) -> bool:
-        """Whether the log takes nothing more: its claim was lost, or an append failed for good."""
+        """Whether the log takes nothing more: its claim was lost or given back, or an append failed for good."""
 
 
 class Journal(Protocol):
@@ -274,11 +293,14 @@ class Journal(Protocol):
         """Give the claim back; never raises for a store that fails (the claim dies with the lease)."""
 
     def log(self, claim: Claim) -> ExecutionLog:
-        """The log of a claimed execution."""
+        """The log of a claimed execution; the same one for the same claim."""
 
     def watch(self, execution_id: str, on_request: Callable[[Request], None]) -> Callable[[], None]:
-        """Have ``on_request`` called (on the journal's own thread) for each request to a claimed execution, old ones
-        included, within about half a second of its commit; returns the function that ends it."""
+        """Have ``on_request`` called once for each request to a claimed execution; returns the function that ends it.
+
+        Old ones are told by the calling thread before this returns, new ones by the journal's own thread within about
+        half a second of their commit; where references are kept, by the thread that calls ``request``.
+        """
 
     def entries(self, execution_id: str, after: int = 0) -> Iterator[Entry]:
         """As ``Store.entries``."""

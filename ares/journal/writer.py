@@ -73,6 +73,8 @@ class StoreJournal:
         self._is_closed = False
         #: The logs of what is claimed, so that a claim is given back behind its last entry.
         self._logs: dict[Claim, QueuedLog | InlineLog] = {}
+        #: Claims that the store failed to take back.
+        self._kept: list[Claim] = []
         self._inbox = Inbox(self._fetch_requests, self._on_warning)
         self._group: GroupCommit | None = None
         self._heartbeat: Heartbeat | None = None
@@ -146,7 +148,7 @@ class StoreJournal:
             self._inbox,
             beat_interval=self._beat_interval,
             poll_interval=self._poll_interval,
-            after_beat=self._group.nudge,
+            after_beat=self._after_beat,
             farewell=self._rest,
             on_warning=self._on_warning,
             name=f"ares-journal-heartbeat {self.name}",
@@ -197,7 +199,9 @@ class StoreJournal:
 
     def claim(self, execution_id: str) -> Claim:
         """As ``Journal.claim``."""
-        return self._store.claim(execution_id, self._current_lease(), is_gone=is_gone)
+        lease = self._current_lease()
+        self._release_kept()
+        return self._store.claim(execution_id, lease, is_gone=is_gone)
 
     def release(self, claim: Claim) -> None:
         """As ``Journal.release``. What was handed over under the claim is written first."""
@@ -210,7 +214,28 @@ class StoreJournal:
         try:
             self._store.release(claim)
         except StoreError as error:
+            with self._lock:
+                self._kept.append(claim)
             self._on_warning(f"the claim of execution {claim.execution_id!r} could not be given back: {error}")
+
+    def _release_kept(self) -> None:
+        """Try again to give back what the store would not take."""
+        if not self._kept:
+            return
+        with self._lock:
+            kept, self._kept = self._kept, []
+        for claim in kept:
+            try:
+                self._store.release(claim)
+            except StoreError:
+                with self._lock:
+                    self._kept.append(claim)
+
+    def _after_beat(self) -> None:
+        """The store takes something again: what it would not take before is tried again."""
+        if self._group is not None:
+            self._group.nudge()
+        self._release_kept()
 
     def log(self, claim: Claim) -> ExecutionLog:
         """As ``Journal.log``; the same one for the same claim."""
@@ -235,6 +260,8 @@ class StoreJournal:
             self._inbox.deliver(execution_id)
         except StoreError:
             self._look()  # it is told as a warning there, and tried again
+        if self._heartbeat is not None:
+            self._heartbeat.wake()  # it looks for new ones only while somebody wants to hear of them
         return end
 
     def request(self, execution_id: str, kind: str, body: str) -> bool:

@@ -193,10 +193,23 @@ class Runtime:
             execution_id, if_exists = engine.nested_id(parent), "resume"
             engine.wait_for_previous(execution_id)
         request = self._request(definition, inputs, execution_id, metadata, timeout, parent)
-        begun = self._begin(engine, definition, request, if_exists, ExecutionStatus.RUNNING)
-        if isinstance(begun, WorkflowResult):
-            return begun
-        return self._told(engine.walk(begun, parent or current.get()))
+        return self._walked(
+            engine, lambda: self._begin(engine, definition, request, if_exists, ExecutionStatus.RUNNING)
+        )
+
+    def _walked(self, engine: Engine, begin: Callable[[], Begun | WorkflowResult]) -> WorkflowResult:
+        """The result of what ``begin`` gives: walked here, unless it is one already."""
+        begun: Begun | WorkflowResult | None = None
+        try:
+            begun = begin()
+            if isinstance(begun, WorkflowResult):
+                return begun
+            return self._told(engine.walk(begun, current.get()))
+        except BaseException as error:
+            # A Ctrl-C may come before the walk has the claim, or after it was done with it.
+            if isinstance(begun, Begun) and not isinstance(error, Exception):
+                engine.journal.release(begun.claim)
+            raise
 
     def submit(
         self,
@@ -313,10 +326,7 @@ class Runtime:
         definition = self._definition_of(engine, row, workflow)
         check_timeout(timeout)
         how = ResumeRequest(_paths(definition, rerun), reopen, accept_changes, timeout)
-        begun = engine.begin_again(definition, execution_id, how)
-        if isinstance(begun, WorkflowResult):
-            return begun
-        return self._told(engine.walk(begun, current.get()))
+        return self._walked(engine, lambda: engine.begin_again(definition, execution_id, how))
 
     @staticmethod
     def _told(result: WorkflowResult) -> WorkflowResult:

@@ -17,7 +17,7 @@ from ares.errors import RuntimeClosedError
 from ares.journal.protocol import Store
 from ares.journal.writer import StoreJournal
 
-#: Seconds that what is walked by Runtimes which nobody closed has at the end of the process, and its commits after that.
+#: Seconds that what is walked by Runtimes which nobody closed has at the end of the process, and then its commits.
 _EXIT_SECONDS = 0.5
 _EXIT_COMMIT = 0.5
 
@@ -35,8 +35,10 @@ class Parts:
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     def close(self, timeout: float, commit: float = CLOSE_COMMIT) -> None:
-        """End all walks in good order, within ``timeout`` and ``commit`` seconds, then the journal. Idempotent; a second
-        caller waits for the first, but no longer than its own timeout allows."""
+        """End all walks in good order, within ``timeout`` and ``commit`` seconds, then the journal.
+
+        Idempotent; a second caller waits for the first, but no longer than its own timeout allows.
+        """
         if not self._lock.acquire(timeout=timeout + _GRACE):
             return
         try:

@@ -1,9 +1,10 @@
 """How what is ready begins: a body, or a step's parts. Also when it begins again: retried, reconciled, resumed."""
 
-from ares.errors import MapSourceError, OutcomeUnknownError, StepCancelledError, StepCrashedError
+from ares.errors import MapSourceError, OutcomeUnknownError, StepCrashedError
 from ares.walk import facts as f
 from ares.walk.agenda import Agenda, RetryIn, WorkKind
 from ares.walk.instance import Instance, Scope
+from ares.walk.judge import cut_short
 from ares.walk.setback import failed_inside
 from ares.walk.stopping import is_cut, stop_of
 from ares.walk.table import FINAL
@@ -67,10 +68,8 @@ def retry(agenda: Agenda, instance: Instance) -> None:
 
 
 def give_up(agenda: Agenda, instance: Instance) -> None:
-    """What waits for a retry, or may be retried, is not: it ends."""
-    error = StepCancelledError(instance.path, stop_of(instance) or "")
-    error.__cause__ = instance.exception
-    agenda.fail(instance, error)
+    """End what waits for a retry."""
+    agenda.fail(instance, cut_short(instance, instance.error, instance.exception))
 
 
 def reconcile(agenda: Agenda, instance: Instance) -> None:

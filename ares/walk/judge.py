@@ -78,18 +78,27 @@ def judge(instance: Instance, failure: Failure, *, stopping: bool = False) -> Fa
         fact.retryable = instance.retryable
         if instance.error is not None:
             fact.error, fact.exception = instance.error, instance.exception or failure.exception
-        elif stopping:
-            cut = StepCancelledError(instance.path, stop_of(instance) or "")
-            fact.error, fact.exception = describe(cut), cut
     retry = instance.node.spec.retry
-    limit = 1 if retry is None else retry.max_attempts
-    if fact.retryable and instance.attempt < limit and not stopping and may_retry(instance):
-        fact.after = After.RETRY
-        if failure.retry_after is not None:
-            fact.delay = failure.retry_after
-        elif retry is not None and instance.attempt > 0:
-            fact.delay = retry.delay(instance.attempt, failure.draw)
+    if not fact.retryable or instance.attempt >= (1 if retry is None else retry.max_attempts):
+        return fact
+    if stopping or not may_retry(instance):
+        fact.exception = cut_short(instance, fact.error, fact.exception)
+        fact.error = describe(fact.exception, fact.error.traceback)
+        return fact
+    fact.after = After.RETRY
+    if failure.retry_after is not None:
+        fact.delay = failure.retry_after
+    elif retry is not None and instance.attempt > 0:
+        fact.delay = retry.delay(instance.attempt, failure.draw)
     return fact
+
+
+def cut_short(instance: Instance, info: ErrorInfo | None, cause: BaseException | None) -> StepCancelledError:
+    """Why something ends that would be tried again if nothing had stopped it: it did not fail for good."""
+    stop = stop_of(instance) or "stopping"
+    error = StepCancelledError(instance.path, stop if info is None else f"{stop}, before it was tried again ({info})")
+    error.__cause__ = cause
+    return error
 
 
 def _judge_unknown(instance: Instance, failure: Failure, fact: Failed, *, stopping: bool) -> None:

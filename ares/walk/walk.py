@@ -83,6 +83,8 @@ class Walk:
         """A retry's delay is over. Too late or twice is no harm."""
         if instance.phase is not Phase.RETRYING or instance.epoch != epoch or instance.attempt != attempt:
             return
+        if not may_retry(instance):
+            return  # what stopped it ends it
         if instance.index is not None:
             elements.due(self._agenda, instance)
         elif instance.has_child:

@@ -162,10 +162,11 @@ def test_aress_own_log_is_seen_only_when_it_is_asked_for(tmp_path: Path) -> None
     (tmp_path / "warning_flow.py").write_text(warns)
 
     silent = forked("run", "warning_flow.py", cwd=tmp_path)
-    verbose = forked("-vv", "run", "warning_flow.py", "--json", cwd=tmp_path)
+    verbose = ares("-vv", "run", "warning_flow.py", "--json", cwd=tmp_path)
 
     assert all(line.startswith("ares: ") for line in silent.said)
     assert verbose.document["status"] == "FAILED"
+    assert "its thread was abandoned" in verbose.err
     assert "ares: " not in verbose.err
 
 

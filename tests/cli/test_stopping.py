@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -76,6 +77,23 @@ def test_sigterm_and_sighup_end_a_run_like_ctrl_c(tmp_path: Path, number: int, c
     assert document["status"] == "INTERRUPTED"
     assert document["error"] == {"type": "KeyboardInterrupt", "message": "interrupted", "exit_code": code}
     assert document["resume"] == f"ares resume --store a.db x {flow('parallel')}"
+    assert Runtime(tmp_path / "a.db").summary("x").status is ExecutionStatus.INTERRUPTED
+
+
+@posix
+@pytest.mark.case("C017")
+def test_pressing_ctrl_c_again_and_again_ends_at_once_and_in_order(tmp_path: Path) -> None:
+    process = begin_sleeping(tmp_path)
+
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.05)
+    ended = finish(process)
+
+    assert ended.code == 130
+    assert len(ended.said) == 2
+    assert ended.said[-1].startswith("ares: interrupted")
     assert Runtime(tmp_path / "a.db").summary("x").status is ExecutionStatus.INTERRUPTED
 
 

@@ -7,10 +7,12 @@ Tests import the rest.
 import enum
 import math
 import os
+import resource
 import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -24,7 +26,7 @@ from loguru import logger
 
 import ares
 from ares import Goto, RetryPolicy, Runtime, Workflow, WorkflowResult
-from ares.errors import ExecutionBusyError, NotDone, RecordedError
+from ares.errors import ExecutionBusyError, NotDone, RecordedError, StoreError
 from ares.journal.protocol import Append, Store
 from ares.stores.sqlite import SqliteStore
 from tests.durability.nursery import DEADLINE, Voice
@@ -398,6 +400,64 @@ def try_to_take(_: Voice, db: str) -> dict[str, Any]:
                 "seconds": monotonic() - began,
             }
     raise AssertionError("it was taken")
+
+
+# --- files that cannot be written ------------------------------------------------------------------------------------
+
+
+def growing(begun: list[int]) -> Workflow:
+    """Two hundred steps that each add ten kilobytes to the journal."""
+    wf = Workflow("growing")
+
+    def body(number: int) -> Callable[[], str]:
+        def run() -> str:
+            begun.append(number)
+            return f"{number}" * 10_000
+
+        return run
+
+    for number in range(200):
+        wf.step(body(number), id=f"s{number}", depends_on=[f"s{number - 1}"] if number else ())
+    return wf
+
+
+def run_in_a_small_file(_: Voice, db: str) -> dict[str, Any]:
+    """What ``run`` raises when no file of this process may grow beyond a megabyte."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
+    begun: list[int] = []
+    with Runtime(db) as rt:
+        try:
+            rt.run(growing(begun), execution_id="e")
+        except StoreError as error:
+            return {
+                "error": type(error).__name__,
+                "text": str(error),
+                "execution_id": error.execution_id,
+                "begun": len(begun),
+            }
+    raise AssertionError("the file had room for everything")
+
+
+def run_as_nobody(_: Voice, db: str, effects: str) -> dict[str, Any]:
+    """What ``run`` raises for somebody whom files say no to, and what a listing shows all the same."""
+    if os.geteuid() == 0:
+        for folder in list(Path(db).parents)[:-1]:
+            if folder.is_dir() and folder.owner() == "root" and folder.name != "tmp" and folder != Path("/dev/shm"):
+                folder.chmod(folder.stat().st_mode | 0o055)
+        os.setegid(65534)
+        os.seteuid(65534)
+    wf = Workflow("refused")
+    wf.step(lambda: leave(effects, "ran"), id="step")
+    listed: list[str] = []
+    try:
+        rt = Runtime(db)
+        with suppress(StoreError):
+            listed = [summary.execution_id for summary in rt.executions()]
+        rt.run(wf)
+    except StoreError as error:
+        return {"error": type(error).__name__, "text": str(error), "listed": listed}
+    raise AssertionError("it could be written")
 
 
 # --- workflows that kill their process --------------------------------------------------------------------------------

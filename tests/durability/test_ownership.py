@@ -304,13 +304,13 @@ def test_what_a_closed_runtime_left_is_free(db: str, again: New) -> None:
 
 
 def test_recover_takes_what_a_dead_process_left_and_what_it_never_began(
-    nursery: Nursery, db: str, effects: str, again: New, monkeypatch: pytest.MonkeyPatch
+    nursery: Nursery, db: str, effects: str, again: New
 ) -> None:
     owner = nursery.start("submit_two_and_hang", db=db, effects=effects)
     assert [owner.hear(), owner.hear()] == ["at the gate", "submitted"]
     owner.kill()
     owner.wait()
-    wf = gated().replace(s2=lambda: 2)
+    wf = gated().replace(s2=lambda effects: 2)
     rt = again(workflows=[wf])
     before = {summary.execution_id: summary.status for summary in rt.executions()}
 
@@ -396,12 +396,7 @@ def test_a_cancel_from_another_process_lets_nothing_more_begin(
     rt = again()
 
     assert rt.cancel("e", "enough")
-    deadline = time.monotonic() + DEADLINE
-    while not any(entry.kind == "cancelling" for entry in SqliteStore(db).entries("e")):
-        assert time.monotonic() < deadline
-        if time.monotonic() > deadline - DEADLINE + 1.0:
-            break  # an inline body: the fact comes when it returns
-        threading.Event().wait(0.01)
+    threading.Event().wait(0.6)  # the owner sees it within about half a second
     owner.say("go")
     began = time.monotonic()
     result = owner.result()

@@ -1,5 +1,6 @@
 """Who runs what: the inline rule, the workers, and what is left of them."""
 
+import functools
 import threading
 import time
 from collections import Counter
@@ -21,7 +22,6 @@ from tests.engine.helpers import (
     events_of,
     eventually,
     fan,
-    hang,
     last,
     open_files,
     seconds_since,
@@ -393,74 +393,92 @@ def test_work_is_never_lost_to_a_worker_that_ends_just_now(monkeypatch: pytest.M
 # --- the pool by itself --------------------------------------------------------------------------
 
 
-def pool_of(size: int) -> WorkerPool:
-    return WorkerPool("test", size)
+def nothing() -> None:
+    """What an owner does when it is told of an offer."""
 
 
-def test_a_place_that_is_free_is_given_to_those_that_wait_in_their_order() -> None:
-    pool = pool_of(1)
-    assert pool.try_reserve()
+def test_places_are_offered_to_those_in_line_in_their_order() -> None:
+    pool = WorkerPool("test", 1)
+    assert pool.try_hold("holder")
     told: list[str] = []
     for name in "abc":
-        pool.when_free(lambda name=name: told.append(name) or True)  # type: ignore[misc]  # append returns None
+        pool.line_up(name, functools.partial(told.append, name))
 
-    for _ in range(3):
-        pool.release()
+    pool.release("holder")
+    for name in "ab":
+        assert pool.try_hold(name)
+        pool.release(name)
 
     assert told == ["a", "b", "c"]
-    pool.release()
+    assert pool.busy == 1  # offered to c
+    pool.leave("c")
     assert pool.busy == 0
 
 
-def test_nobody_takes_a_place_from_those_that_wait() -> None:
-    pool = pool_of(1)
-    assert pool.try_reserve()
-    pool.when_free(lambda: True)
+def test_nobody_takes_a_place_from_those_in_line() -> None:
+    pool = WorkerPool("test", 1)
+    assert pool.try_hold("holder")
+    pool.line_up("first", nothing)
 
-    pool.release()
+    pool.release("holder")
 
-    assert not pool.try_reserve()
+    assert not pool.try_hold("second")
+    assert pool.try_hold("first")
 
 
-def test_a_place_that_is_not_wanted_any_more_is_offered_to_the_next() -> None:
-    pool = pool_of(1)
-    assert pool.try_reserve()
+def test_who_steps_aside_gives_its_offer_to_the_next() -> None:
+    pool = WorkerPool("test", 1)
+    assert pool.try_hold("holder")
     told: list[str] = []
-    pool.when_free(lambda: False)
-    pool.when_free(lambda: told.append("second") or True)
+    pool.line_up("first", functools.partial(told.append, "first"))
+    pool.line_up("second", functools.partial(told.append, "second"))
+    pool.release("holder")
 
-    pool.release()
+    pool.step_aside("first")
 
-    assert told == ["second"]
+    assert told == ["first", "second"]
+    assert pool.try_hold("second")
 
 
-def test_one_that_is_forgotten_is_not_told() -> None:
-    pool = pool_of(1)
-    assert pool.try_reserve()
+def test_who_is_out_of_the_line_is_not_told() -> None:
+    pool = WorkerPool("test", 1)
+    assert pool.try_hold("holder")
     told: list[str] = []
+    pool.line_up("first", functools.partial(told.append, "first"))
+    pool.step_aside("first")
 
-    def first() -> bool:
-        told.append("first")
-        return True
-
-    pool.when_free(first)
-    pool.forget(first)
-    pool.release()
+    pool.release("holder")
 
     assert told == []
     assert pool.busy == 0
 
 
+def test_all_that_an_owner_did_not_use_comes_back_when_it_leaves() -> None:
+    pool = WorkerPool("test", 3)
+    told: list[str] = []
+    assert [pool.try_hold("a"), pool.try_hold("a"), pool.try_hold("b")] == [True] * 3
+    pool.line_up("a", functools.partial(told.append, "a"))
+    pool.line_up("c", functools.partial(told.append, "c"))
+    pool.release("b")
+
+    pool.leave("a")
+
+    assert told == ["a", "c"]
+    assert pool.busy == 1
+    pool.leave("c")
+    assert pool.busy == 0
+
+
 def test_a_seat_that_was_given_back_cannot_be_abandoned_any_more() -> None:
-    pool = pool_of(1)
+    pool = WorkerPool("test", 1)
     done = Gate()
-    assert pool.try_reserve()
-    seat = pool.run(done.open)
+    assert pool.try_hold("me")
+    seat = pool.run("me", done.open)
     done.wait()
     eventually(lambda: pool.busy == 0)
     hold = Gate()
-    assert pool.try_reserve()
-    pool.run(hold.wait)
+    assert pool.try_hold("me")
+    pool.run("me", hold.wait)
 
     abandoned = pool.abandon(seat)
 
@@ -471,10 +489,10 @@ def test_a_seat_that_was_given_back_cannot_be_abandoned_any_more() -> None:
 
 
 def test_an_abandoned_seat_frees_its_place_once(threads: Threads) -> None:
-    pool = pool_of(1)
+    pool = WorkerPool("test", 1)
     begun, hold = Gate(), Gate()
-    assert pool.try_reserve()
-    seat = pool.run(lambda: begun.open() or hold.wait())
+    assert pool.try_hold("me")
+    seat = pool.run("me", lambda: begun.open() or hold.wait())
     begun.wait()
 
     assert [pool.abandon(seat), pool.abandon(seat)] == [True, False]
@@ -488,50 +506,65 @@ def test_an_abandoned_seat_frees_its_place_once(threads: Threads) -> None:
 
 
 def test_a_job_that_raises_gives_its_place_back(threads: Threads) -> None:
-    pool = pool_of(1)
-    seen: list[threading.ExceptHookArgs] = []
-    hook, threading.excepthook = threading.excepthook, seen.append
+    pool = WorkerPool("test", 1)
+    seen: list[type[BaseException]] = []
+    hook, threading.excepthook = threading.excepthook, lambda args: seen.append(args.exc_type)
+
+    def job() -> None:
+        raise ZeroDivisionError
 
     try:
-        assert pool.try_reserve()
-        pool.run(lambda: 1 / 0)  # type: ignore[arg-type, return-value]  # a job returns nothing
+        assert pool.try_hold("me")
+        pool.run("me", job)
         eventually(lambda: threads.are_gone("ares-worker"))
     finally:
         threading.excepthook = hook
 
     assert pool.busy == 0
-    assert [each.exc_type for each in seen] == [ZeroDivisionError]
+    assert seen == [ZeroDivisionError]
 
 
 def test_places_add_up_however_work_and_abandonment_meet() -> None:
-    pool = pool_of(2)
+    pool = WorkerPool("test", 2)
     for round_ in range(300):
-        assert pool.try_reserve()
+        eventually(lambda: pool.try_hold("me"))
         begun = Gate()
-        seat = pool.run(begun.open)
+        seat = pool.run("me", begun.open)
         if round_ % 2:
             begun.wait()
         pool.abandon(seat)
 
     eventually(lambda: pool.busy == 0)
-    assert pool.try_reserve()
-    assert pool.try_reserve()
-    assert not pool.try_reserve()
+    assert pool.try_hold("me")
+    assert pool.try_hold("me")
+    assert not pool.try_hold("me")
     pool.close(5.0)
 
 
 def test_closing_does_not_wait_for_abandoned_workers() -> None:
-    pool = pool_of(1)
-    begun = Gate()
-    assert pool.try_reserve()
-    seat = pool.run(lambda: begun.open() or hang())
+    pool = WorkerPool("test", 1)
+    begun, stuck = Gate(), Gate()
+    assert pool.try_hold("me")
+    seat = pool.run("me", lambda: begun.open() or stuck.wait(60))
     begun.wait()
     pool.abandon(seat)
 
     started = time.monotonic()
     pool.close(10.0)
+    took = seconds_since(started)
+    stuck.open()
 
-    assert seconds_since(started) < 2
+    assert took < 2
+
+
+def test_a_worker_that_was_taken_and_is_given_nothing_ends(threads: Threads, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(pool_module, "_LATE_SECONDS", 0.01)
+    pool = WorkerPool("test", 1)
+    with pool._lock:
+        pool._new_worker()  # and here the Ctrl-C came
+
+    eventually(lambda: threads.are_gone("ares-worker"))
 
 
 def test_a_step_that_is_never_run_has_no_thread(runtime: Make, threads: Threads) -> None:

@@ -665,9 +665,13 @@ def test_a_ctrl_c_while_waiting_for_somebody_else_leads_to_no_standstill(journal
     main = threading.main_thread().ident
     assert main is not None
     timer = threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        ticket.wait()
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job begins with it ignored
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            ticket.wait()
+    finally:
+        signal.signal(signal.SIGINT, handler)
     threads = run_all(*(log.append(draft()).wait for log in others))
     gate.opened.set()
     join_all([*threads, leader, timer])

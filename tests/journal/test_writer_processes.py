@@ -58,6 +58,7 @@ def test_a_hail_of_ctrl_c_on_the_main_thread_stops_nobody_and_loses_nothing(path
     told = run(
         PRELUDE
         + """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job begins with it ignored
 journal = StoreJournal(SqliteStore(path, synchronous="NORMAL"))
 journal.start()
 logs = [begin(journal, f"e{n}") for n in range(4)]

@@ -204,9 +204,7 @@ class Interpreter:
             self.results[prefix + node.id] = results[node.id]
         return results
 
-    def step(
-        self, graph: Graph, node: Node, prefix: str, results: Mapping[str, Result], *, retried: bool
-    ) -> Result:
+    def step(self, graph: Graph, node: Node, prefix: str, results: Mapping[str, Result], *, retried: bool) -> Result:
         skip = why_skipped(self.case, graph, node, results)
         if skip is not None:
             return Result(SKIPPED, *skip)
@@ -393,9 +391,7 @@ class Judge:
             stops.add("fail_fast")
         return frozenset(stops)
 
-    def _ran(
-        self, graph: Graph, node: Node, path: str, here: Mapping[str, Result], stops: frozenset[str]
-    ) -> None:
+    def _ran(self, graph: Graph, node: Node, path: str, here: Mapping[str, Result], stops: frozenset[str]) -> None:
         """A step that had to run did."""
         result = self.results[path]
         plan = self.case.script.plans[f"{graph.workflow.id}/{node.id}"]
@@ -475,7 +471,7 @@ class Judge:
             named = [i for i in broken if f"'{path}/{i}' failed" in result.error]
             self._must(bool(named), path, f"names none of {broken}")
             cause = result.error.rpartition(" failed: ")[2]
-            if not stops and cause.startswith(BOOM):
+            if cause.startswith(BOOM):
                 self._must(result.attempts == limit_of(node), path, "was not tried again")
 
     def _body(
@@ -503,8 +499,7 @@ class Judge:
             self._must(kept or show(result.output) == show(last.value), path, f"returned {last.value}")
         else:
             self._must(isinstance(last, str) and result.error.startswith(last), path, f"its last run: {last}")
-            final = last != BOOM or result.attempts == limit or bool(stops & CUTTING)
-            self._must(final, path, "was not tried again")
+            self._must(last != BOOM or result.attempts == limit, path, "was not tried again")
         self._must(1 <= result.attempts <= limit, path, "was attempted too often")
         for number in range(self.ran[path] - result.attempts, self.ran[path] - 1):
             tried = self._outcome(graph, node, path, here, item, number)

@@ -233,9 +233,7 @@ def _told(workflow: Workflow, script: Script, indent: str = "") -> list[str]:
         }
         text = " ".join(f"{k}={v}" for k, v in said.items() if v)
         plan = script.plans[f"{workflow.id}/{spec.id}"]
-        does = {
-            a.name: getattr(plan, a.name) for a in attrs.fields(Plan) if getattr(plan, a.name) != a.default
-        }
+        does = {a.name: getattr(plan, a.name) for a in attrs.fields(Plan) if getattr(plan, a.name) != a.default}
         lines.append(f"{indent}  {spec.id}({', '.join(deps)}) {text} {does}")
         if spec.workflow is not None:
             lines += _told(spec.workflow, script, indent + "    ")

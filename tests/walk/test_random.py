@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.walk.driver import Driver, Weather
+from tests.walk.police import Police
 from tests.walk.reference import Interpreter, NotDetermined
 from tests.walk.script import show
 from tests.walk.strategies import Case, Features, cases
@@ -16,6 +17,7 @@ def judged(case: Case, weather: Weather) -> Driver:
     status = driver.drive()
     driver.check()
     driver.judge().check(status)
+    Police(driver.graph).read(driver.facts)
     return driver
 
 
@@ -34,7 +36,9 @@ def test_any_order_gives_the_outcome_of_the_reference(case: Case, workers: int, 
         if any(path.startswith(p) for p in interpreter.open_to_chance):
             continue
         found = results[path]
-        assert (found.status, found.reason, found.attempts) == (expected.status, expected.reason, expected.attempts), path
+        assert (found.status, found.reason, found.attempts) == (expected.status, expected.reason, expected.attempts), (
+            path
+        )
         assert found.error.startswith(expected.error), path
         if "ItemFailure" not in repr(expected.output):
             assert show(found.output) == show(expected.output), path

@@ -133,7 +133,7 @@ class SqliteStore:
                 return insert(connection)
             return _claim(new.execution_id, self._held(connection, new.execution_id))
 
-        return self._database.write(insert, again=look)
+        return self._take(insert, look)
 
     def claim(self, execution_id: str, lease: int, *, is_gone: Callable[[Owner], bool]) -> Claim:
         """As ``Store.claim``. A lease whose owner is gone ends here, with every claim under it."""
@@ -159,7 +159,29 @@ class SqliteStore:
                     orphans.append(held.number)
             return attrs.evolve(_claim(execution_id, held), was_abandoned=held.number in orphans)
 
-        return self._database.write(take, again=take)
+        return self._take(take, take)
+
+    def _take(
+        self, work: Callable[[sqlite3.Connection], Claim], again: Callable[[sqlite3.Connection], Claim]
+    ) -> Claim:
+        """Run a transaction that takes a claim.
+
+        A Ctrl-C that comes while it is committed is raised in place of the claim, of which nobody would know then: so
+        it is given back.
+        """
+        taken: list[Claim] = []
+
+        def noted(take: Callable[[sqlite3.Connection], Claim], connection: sqlite3.Connection) -> Claim:
+            taken.append(take(connection))
+            return taken[-1]
+
+        try:
+            return self._database.write(functools.partial(noted, work), again=functools.partial(noted, again))
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                for claim in taken:
+                    self.release(claim)
+            raise
 
     def release(self, claim: Claim) -> None:
         """As ``Store.release``."""

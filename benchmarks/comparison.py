@@ -1,0 +1,135 @@
+"""``python -m benchmarks peers``: ares beside its peers and the limits of the machine, in one run."""
+
+import argparse
+import contextlib
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from benchmarks import growth, imports, machine, resume
+from benchmarks.contest import Cell, Contest, say
+from benchmarks.peers import NAMES, Kind, Peer, Shape, load, version
+from benchmarks.report import Report
+
+#: Rounds beside a busy thread take longest and say least: half as many of them.
+_FEWER = 2
+#: Of the shapes, what is run beside a busy thread unless it is a full run: every step takes many switches there.
+_PART = 4
+
+
+@attrs.frozen
+class Plan:
+    """How much is measured."""
+
+    shapes: tuple[Shape, ...]
+    counts: tuple[int, ...]
+    resumed: int
+
+    def cells(self, part: int) -> list[Cell]:
+        """All rows of the table: alone, and beside a busy thread with a part of the steps."""
+        found = []
+        for shape in self.shapes:
+            less = attrs.evolve(shape, size=max(2, shape.size // part))
+            for is_stored in (False, True):
+                found += [Cell(shape, is_stored, is_beside=False), Cell(less, is_stored, is_beside=True)]
+        return sorted(found, key=lambda cell: cell.is_beside)
+
+
+_WHOLE = Plan(
+    (Shape(Kind.CHAIN, 400), Shape(Kind.FAN_OUT, 400), Shape(Kind.THREADS, 20, threads=64)), growth.COUNTS, 10_000
+)
+#: To see that everything works.
+_QUICK = Plan((Shape(Kind.CHAIN, 20), Shape(Kind.FAN_OUT, 20), Shape(Kind.THREADS, 4, threads=4)), (10, 100), 100)
+
+
+def add_options(group: argparse._ArgumentGroup) -> None:  # noqa: SLF001 - argparse has no public name for it
+    """The options of this command."""
+    group.add_argument("--only", default=",".join(NAMES), help=f"peers to compare with (default: {','.join(NAMES)})")
+    group.add_argument("--parts", default="contest,growth,resume,imports", help="what to measure (default: all)")
+    group.add_argument("--full", action="store_true", help="whole shapes beside a busy thread, chains of 100,000")
+    group.add_argument("--quick", action="store_true", help="a few steps of everything, to see that it works")
+    group.add_argument("--one-cpu", action="store_true", help="on one processor")
+    group.add_argument("--folder", type=Path, help="where files are made (its disk is what is measured)")
+    group.add_argument("--json", type=Path, help="write every figure there")
+    group.add_argument("--png", type=Path, help="draw cost against length there")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure, print, write, draw."""
+    if arguments.one_cpu:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    warnings.simplefilter("ignore")  # libraries' remarks about each other
+    logging.disable(logging.WARNING)
+    usage = machine.Usage()
+    with _folder(arguments.folder) as folder:
+        report = _measure(arguments, folder)
+    report.usage = usage.report()
+    print(report.text())
+    if arguments.json:
+        report.write(arguments.json)
+    if arguments.png:
+        from benchmarks import chart
+
+        chart.draw(report.lines, arguments.png, f"{report.machine['date']}, {report.machine['processor']}")
+
+
+@contextlib.contextmanager
+def _folder(wanted: Path | None) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=wanted) as name:
+        yield Path(name)
+
+
+def _measure(arguments: argparse.Namespace, folder: Path) -> Report:
+    parts = arguments.parts.split(",")
+    plan = _QUICK if arguments.quick else _WHOLE
+    peers, absent = _load(arguments.only.split(","))
+    report = Report(
+        machine.describe(folder),
+        {},
+        {peer.name: version(peer) for peer in peers},
+        absent,
+        outcomes=[],
+        habits=[],
+        lines=[],
+        resumed=None,
+        imports=None,
+        peers=peers,
+    )
+    # Imports come first: the fewer processes are about, the better.
+    if "imports" in parts:
+        say("imports")
+        report.imports = imports.measure()
+    if "contest" in parts:
+        _contest(Contest(peers, folder), plan, arguments, report)
+    if "resume" in parts:
+        say("resume")
+        report.resumed = resume.measure(plan.resumed, folder, arguments.rounds)
+    if "growth" in parts:
+        counts = growth.FULL_COUNTS if arguments.full else plan.counts
+        report.lines = growth.measure(peers, folder, counts, min(3, arguments.rounds))
+    return report
+
+
+def _contest(contest: Contest, plan: Plan, arguments: argparse.Namespace, report: Report) -> None:
+    contest.warm_up(plan.cells(1 if arguments.full else _PART))
+    for number in range(arguments.rounds):
+        contest.round(number, is_beside=False)
+        if number % _FEWER == 0:
+            contest.round(number, is_beside=True)
+    report.outcomes, report.habits = contest.outcomes, contest.habits
+
+
+def _load(names: list[str]) -> tuple[list[Peer], dict[str, str]]:
+    """ares, and the peers that are installed; the others with what is missing."""
+    peers, absent = [load("ares")], {}
+    for each in filter(None, names):
+        try:
+            peers.append(load(each))
+        except ImportError as error:
+            absent[each] = f"not installed ({error})"
+    return peers, absent

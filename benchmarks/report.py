@@ -1,0 +1,204 @@
+"""The figures as tables that are Markdown as they stand, and as JSON."""
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from benchmarks.contest import COMMIT, LOCK, Habit, Outcome
+from benchmarks.growth import Line
+from benchmarks.imports import Imports
+from benchmarks.imports import line as imports_line
+from benchmarks.peers import Peer, Shape
+from benchmarks.resume import Resumed
+from benchmarks.resume import line as resume_line
+from benchmarks.targets import Verdict, verdicts
+
+
+@attrs.define(eq=False)
+class Report:
+    """Everything that one run found out."""
+
+    machine: dict[str, str]
+    usage: dict[str, float]
+    versions: dict[str, str]
+    absent: dict[str, str]
+    outcomes: list[Outcome]
+    habits: list[Habit]
+    lines: list[Line]
+    resumed: Resumed | None
+    imports: Imports | None
+    peers: Sequence[Peer]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The targets."""
+        return verdicts(self.outcomes, self.lines, self.resumed, self.imports)
+
+    def text(self) -> str:
+        """All of it, to read."""
+        parts = [
+            _facts(self),
+            "Ratios are ares divided by the other, in the same round: the median, and the lowest and the highest round."
+            " Microseconds are those of a step; of a limit, those of one operation.",
+            _ratios(self.outcomes),
+            *_missing(self.outcomes),
+            _habits(self.habits, self.peers),
+            _growth(self.lines),
+            "\n".join(_single(self.resumed, self.imports)),
+            _targets(self.verdicts),
+        ]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def write(self, path: Path) -> None:
+        """Every figure of every round, as JSON."""
+        found: dict[str, Any] = {
+            "machine": self.machine,
+            "usage": self.usage,
+            "versions": self.versions,
+            "absent": self.absent,
+            "cells": [attrs.asdict(outcome) for outcome in self.outcomes],
+            "sqlite": [attrs.asdict(habit) for habit in self.habits],
+            "growth": [attrs.asdict(line) for line in self.lines],
+            "resume": None if self.resumed is None else attrs.asdict(self.resumed),
+            "imports": None if self.imports is None else attrs.asdict(self.imports),
+            "targets": [{**attrs.asdict(verdict), "verdict": verdict.word} for verdict in self.verdicts],
+        }
+        path.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _facts(report: Report) -> str:
+    usage = report.usage
+    lines = [f"- {name}: {value}" for name, value in report.machine.items()]
+    lines.append("- versions: " + ", ".join(f"{name} {number}" for name, number in report.versions.items()))
+    lines += [f"- left out: {name}: {reason}" for name, reason in report.absent.items()]
+    lines.append(
+        f"- how busy: {usage['minutes']:.0f} minutes, in which this run used {usage['own']:.0%} of the processors, others"
+        f" {usage['others']:.0%}, the host's other guests {usage['stolen']:.0%}; load {usage['load before']:.1f} before,"
+        f" {usage['load after']:.1f} after"
+    )
+    return "\n".join(lines)
+
+
+# --- the table of ratios -----------------------------------------------------------------------------
+
+
+def _ratios(outcomes: Sequence[Outcome]) -> str:
+    if not outcomes:
+        return ""
+    labels = list(dict.fromkeys(label for o in outcomes for label in (*o.seconds, *o.missing)))
+    peers = [label for label in labels if label != "ares" and not label.startswith((LOCK, COMMIT))]
+    rows = [["", "ares, us", "limit, us (before, after)", "of limit", *(f"of {peer}" for peer in peers)]]
+    rows += [_row(outcome, peers) for outcome in outcomes]
+    return _table(rows)
+
+
+def _row(outcome: Outcome, peers: Iterable[str]) -> list[str]:
+    limit = outcome.cell.limit
+    sides = [outcome.seconds.get(f"{limit}, {side}", []) for side in ("before", "after")]
+    around = " ".join(_us(seconds) for seconds in sides)
+    name = "commit" if limit == COMMIT else "lock"
+    cells = [str(outcome.cell), _spread_us(outcome.seconds.get("ares", [])), f"{name} {around}"]
+    cells.append(_spread(outcome.ratios("ares", limit)))
+    return cells + [_spread(outcome.ratios("ares", peer)) for peer in peers]
+
+
+def _missing(outcomes: Sequence[Outcome]) -> list[str]:
+    found: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        for label, reason in outcome.missing.items():
+            how = "durable" if outcome.cell.is_stored else "no store"
+            where = f"{outcome.cell.shape.kind}, {how}"
+            found.setdefault(f"{label}: {reason}", []).append(where)
+    return (
+        ["\n".join(f"- not measured: {why} ({'; '.join(dict.fromkeys(w))})" for why, w in found.items())]
+        if found
+        else []
+    )
+
+
+# --- the other tables ----------------------------------------------------------------------------------
+
+
+def _habits(habits: Sequence[Habit], peers: Sequence[Peer]) -> str:
+    if not habits:
+        return ""
+    shapes: list[Shape] = list(dict.fromkeys(habit.shape for habit in habits))
+    rows = [["SQLite, read from each one's own connection", "at the end", *(f"commits a step, {s}" for s in shapes)]]
+    for label in dict.fromkeys(habit.label for habit in habits):
+        own = {habit.shape: habit for habit in habits if habit.label == label}
+        rows.append([label, next(iter(own.values())).settings, *(_commits(own.get(shape)) for shape in shapes)])
+    said = "\n".join(f"- {peer.name}: {peer.store}" for peer in peers)
+    return f"{_table(rows)}\n\n{said}"
+
+
+def _commits(habit: Habit | None) -> str:
+    return "" if habit is None else ", ".join(f"{count:.2f} {level}" for level, count in habit.commits.items())
+
+
+def _growth(lines: Sequence[Line]) -> str:
+    counts = list(dict.fromkeys(point.count for line in lines for points in line.rounds for point in points))
+    if not counts:
+        return ""
+    rows = [["us a step (bytes of file a step)", *(f"{count:,}" for count in counts), ""]]
+    for line in lines:
+        at = {count: (seconds, size) for count, seconds, size in line.medians()}
+        if at:
+            name = f"{line.label}, {'durable' if line.is_stored else 'no store'}"
+            rows.append([name, *(_point(at.get(count)) for count in counts), line.ended])
+    return _table(rows)
+
+
+def _point(found: tuple[float, float] | None) -> str:
+    if found is None:
+        return ""
+    seconds, size = found
+    return f"{seconds * 1e6:.0f}" + (f" ({size:,.0f})" if size else "")
+
+
+def _single(resumed: Resumed | None, imports: Imports | None) -> list[str]:
+    found = [] if resumed is None else [f"- {resume_line(resumed)}"]
+    return found if imports is None else [*found, f"- {imports_line(imports)}"]
+
+
+def _targets(found: Sequence[Verdict]) -> str:
+    rows = [["target", "at most", "measured", "verdict"]]
+    for verdict in found:
+        figure = (
+            ""
+            if verdict.figure is None
+            else f"{verdict.figure:.2f}{verdict.unit} ({verdict.low:.2f}-{verdict.high:.2f})"
+        )
+        rows.append([verdict.what, f"{verdict.target:g}{verdict.unit}", figure, verdict.word])
+    return _table(rows)
+
+
+# --- how it is written ------------------------------------------------------------------------------------
+
+
+def _us(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds) * 1e6:,.0f}" if seconds else ""
+
+
+def _spread_us(seconds: Sequence[float]) -> str:
+    if not seconds:
+        return ""
+    return f"{_us(seconds)} ({min(seconds) * 1e6:,.0f}-{max(seconds) * 1e6:,.0f})"
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    if not ratios:
+        return ""
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    lines.insert(1, "| " + " | ".join("-" * width for width in widths) + " |")
+    return "\n".join(lines)

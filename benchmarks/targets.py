@@ -1,0 +1,113 @@
+"""What the figures must show, and whether they do."""
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+
+import attrs
+
+from benchmarks.contest import LOCK, Cell, Outcome
+from benchmarks.growth import Line
+from benchmarks.imports import Imports
+from benchmarks.peers import Kind
+from benchmarks.resume import Resumed
+
+
+@attrs.frozen
+class Verdict:
+    """One figure beside its target. ``low`` and ``high`` are how far the rounds lie apart; None: not measured."""
+
+    what: str
+    target: float
+    figure: float | None
+    low: float = 0.0
+    high: float = 0.0
+    unit: str = ""
+
+    @property
+    def word(self) -> str:
+        """Whether it is met."""
+        if self.figure is None:
+            return "not measured"
+        return "met" if self.figure <= self.target else f"missed, {self.figure / self.target:.1f} times the target"
+
+
+def verdicts(
+    outcomes: Sequence[Outcome], lines: Sequence[Line], resumed: Resumed | None, imports: Imports | None
+) -> list[Verdict]:
+    """All that can be computed from what was measured. ``emit`` and ``before_step`` are not part of it yet."""
+    chain = (Kind.CHAIN, True, False)
+    found = [
+        _of("durable chain / fastest durable peer", 0.25, _by_fastest(outcomes, chain, _same)),
+        _of("the same, peers keeping every output", 0.25, _by_fastest(outcomes, chain, _keeping)),
+        _of("the same, peers with SQLite as they come", 0.25, _by_fastest(outcomes, chain, _as_it_comes)),
+        _of("64 threads durable / LangGraph", 0.10, _by(outcomes, (Kind.THREADS, True, False), "LangGraph")),
+        _of("chain without store / Burr", 0.25, _by(outcomes, (Kind.CHAIN, False, False), "Burr")),
+        _of("the same, Burr keeping outputs", 0.25, _by(outcomes, (Kind.CHAIN, False, False), "Burr, outputs kept")),
+        _of("fan-out without store / Dask", 0.35, _by(outcomes, (Kind.FAN_OUT, False, False), "Dask")),
+        _of("durable step beside a busy thread, in hand-offs", 3.0, _hand_offs(outcomes)),
+    ]
+    for line in lines:
+        if line.label == "ares":
+            how = "durable" if line.is_stored else "without store"
+            found.append(_of(f"cost of a step, {how}, 10,000 / 100", 1.2, line.ratios(10_000, 100, "seconds")))
+            if line.is_stored:
+                found.append(_of("bytes of a step, 10,000 / 100", 1.2, line.ratios(10_000, 100, "bytes")))
+    if resumed is not None:
+        found.append(_of(f"resume after {resumed.steps:,} steps", 0.3, resumed.resume, unit=" s"))
+    if imports is not None:
+        found.append(
+            Verdict("import ares / its libraries, best of each", 1.5, imports.ratio, imports.ratio, imports.ratio)
+        )
+    return found
+
+
+def _of(what: str, target: float, figures: Sequence[float], unit: str = "") -> Verdict:
+    if not figures:
+        return Verdict(what, target, None, unit=unit)
+    return Verdict(what, target, statistics.median(figures), min(figures), max(figures), unit)
+
+
+def _find(outcomes: Iterable[Outcome], wanted: tuple[Kind, bool, bool]) -> Outcome | None:
+    def key(cell: Cell) -> tuple[Kind, bool, bool]:
+        return cell.shape.kind, cell.is_stored, cell.is_beside
+
+    return next((outcome for outcome in outcomes if key(outcome.cell) == wanted), None)
+
+
+def _by(outcomes: Iterable[Outcome], wanted: tuple[Kind, bool, bool], label: str) -> list[float]:
+    outcome = _find(outcomes, wanted)
+    return [] if outcome is None else outcome.ratios("ares", label)
+
+
+def _same(label: str) -> bool:
+    return "," not in label
+
+
+def _keeping(label: str) -> bool:
+    return label == "DBOS" or label.endswith(", outputs kept")
+
+
+def _as_it_comes(label: str) -> bool:
+    return label == "LangGraph" or label.endswith(", as it comes")
+
+
+def _by_fastest(
+    outcomes: Iterable[Outcome], wanted: tuple[Kind, bool, bool], counts: Callable[[str], bool]
+) -> list[float]:
+    """Divided, round by round, by whichever peer was the fastest in that round."""
+    outcome = _find(outcomes, wanted)
+    if outcome is None:
+        return []
+    peers = [
+        seconds
+        for label, seconds in outcome.seconds.items()
+        if label != "ares" and not label.startswith((LOCK, "bare")) and counts(label)
+    ]
+    ours = outcome.seconds.get("ares", [])
+    return [mine / min(theirs) for mine, *theirs in zip(ours, *peers, strict=False) if theirs]
+
+
+def _hand_offs(outcomes: Iterable[Outcome]) -> list[float]:
+    outcome = _find(outcomes, (Kind.CHAIN, True, True))
+    # There and back are two.
+    return [] if outcome is None else [2 * ratio for ratio in outcome.ratios("ares", LOCK)]

@@ -1,0 +1,215 @@
+"""Reads a journal, fact by fact, and knows what must never stand in one. Independent of the walk and of its state.
+
+What a step ended as is ``reference``'s business; this is about what happened on the way: nothing begins too early, after
+a stop, or twice; no map runs more elements at once than it may; no at_most_once body runs again while nobody knows
+whether it took effect.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from ares.walk import facts as f
+from ares.workflow import Delivery, Graph, Node, OnItemFailure, Trigger
+
+FINAL = ("COMPLETED", "FAILED", "SKIPPED")
+
+
+class Forbidden(AssertionError):
+    """A fact that must not follow those before it."""
+
+
+class Police:
+    """What the facts so far say of each path."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.status: dict[str, str] = {}
+        self.attempts: dict[str, int] = {}
+        self.unknown: set[str] = set()
+        #: Per map, the elements that take a place.
+        self.holding: dict[str, set[str]] = {}
+        self.cancelled = False
+        #: Prefixes whose time is up; empty for the execution's own.
+        self.overdue: set[str] = set()
+        self.ended = False
+
+    def read(self, facts: Iterable[f.Fact]) -> None:
+        """Raise ``Forbidden`` at the first fact that must not be."""
+        for number, fact in enumerate(facts):
+            try:
+                self._see(fact)
+            except AssertionError as error:
+                raise Forbidden(f"fact {number}, {fact}: {error}") from error
+
+    # --- where a path lies -----------------------------------------------------------------------
+
+    def _nodes(self, path: str) -> Iterator[tuple[str, Graph, Node]]:
+        """Each step on a path, outermost first: the prefix it lies in, its graph, its node."""
+        graph, prefix = self.graph, ""
+        for segment in path.split("/"):
+            node = graph.nodes[graph.by_id[segment.partition("[")[0]]]
+            yield prefix, graph, node
+            prefix += segment + "/"
+            if node.child is not None:
+                graph = node.child
+
+    def _stops(self, path: str) -> set[str]:
+        """Why a path must not begin now."""
+        stops: set[str] = set()
+        for prefix, graph, node in self._nodes(path):
+            if prefix in self.overdue:
+                stops.add("timeout")
+            if not prefix and self.cancelled:
+                stops.add("cancelled")
+            broken = [p for p, s in self.status.items() if s in ("FAILED", "UNROUTED") and _lies_in(p, prefix)]
+            if graph.workflow.fail_fast and broken:
+                stops.add("fail_fast")
+            if node.spec.trigger is Trigger.ALWAYS:
+                stops.clear()
+        return stops
+
+    # --- facts -----------------------------------------------------------------------------------
+
+    def _see(self, fact: f.Fact) -> None:
+        match fact:
+            case f.Started():
+                self._begins(fact.path, fact.attempt)
+                self.status[fact.path] = "RUNNING"
+            case f.Opened():
+                self._begins(fact.path, fact.attempt)
+                self.status[fact.path] = "OPEN"
+                self.overdue.discard(fact.path + "/")
+                self._set_back(fact.set_back)
+            case f.Checked():
+                assert self.status.get(fact.path, "PENDING") == "PENDING", "it has begun"
+                self._deps_are_final(fact.path)
+            case f.Succeeded() | f.Completed():
+                targets = getattr(fact, "targets", None)
+                *_, (_, _, node) = self._nodes(fact.path)
+                asks = bool(node.branches) and targets is None and not fact.path.endswith("]")
+                self._ends(fact.path, "ROUTING" if asks else "COMPLETED")
+                self.unknown.discard(fact.path)
+            case f.Failed():
+                self._fails(fact)
+            case f.Skipped():
+                assert self.status.get(fact.path, "PENDING") == "PENDING", "it has begun"
+                self._deps_are_final(fact.path)
+                self._ends(fact.path, "SKIPPED")
+            case f.Routed() | f.Unrouted():
+                assert self.status[fact.path] == "ROUTING"
+                self.status[fact.path] = "COMPLETED" if isinstance(fact, f.Routed) else "UNROUTED"
+            case f.CancelRequested():
+                self.cancelled = True
+            case f.DeadlinePassed():
+                self.overdue.add(fact.path + "/" if fact.path else "")
+            case f.Interrupted():
+                self._cut(fact.in_flight)
+            case f.Resumed():
+                self._resumes(fact)
+            case f.Ended():
+                assert not self.ended, "it had ended"
+                open_ones = [p for p, s in self.status.items() if s in ("RUNNING", "OPEN", "RETRYING", "ROUTING")]
+                assert not open_ones, f"{open_ones} had not"
+                self.ended = True
+
+    def _begins(self, path: str, attempt: int) -> None:
+        status = self.status.get(path, "PENDING")
+        assert status in ("PENDING", "RETRYING"), f"it was {status}"
+        assert attempt == self.attempts.get(path, 0) + 1, f"after attempt {self.attempts.get(path, 0)}"
+        assert path not in self.unknown, "nobody knows whether it took effect"
+        *_, (prefix, _, node) = self._nodes(path)
+        stops = self._stops(path)
+        body_goes_on = status == "RETRYING" and node.child is None
+        assert not (stops - {"fail_fast"} if body_goes_on else stops), f"it was to stop: {stops}"
+        if path.endswith("]"):
+            self._element_begins(path, prefix + node.id, node, status)
+        else:
+            self._deps_are_final(path)
+        self.attempts[path] = attempt
+
+    def _element_begins(self, path: str, owner: str, node: Node, status: str) -> None:
+        assert self.status[owner] == "OPEN", "its map is not open"
+        if node.spec.on_item_failure is OnItemFailure.FAIL and status == "PENDING":
+            broken = [
+                p
+                for p, s in self.status.items()
+                if s == "FAILED" and p.startswith(owner + "[") and "/" not in p[len(owner) :]
+            ]
+            assert not broken, f"{broken} had failed"
+        holding = self.holding.setdefault(owner, set())
+        holding.add(path)
+        limit = node.spec.max_concurrency
+        assert limit is None or len(holding) <= limit, f"{holding} run at once"
+
+    def _deps_are_final(self, path: str) -> None:
+        *_, (prefix, graph, node) = self._nodes(path)
+        for dep in graph.ids(node.deps):
+            status = self.status.get(prefix + dep)
+            assert status in (*FINAL, "UNROUTED"), f"{dep} is {status}"
+
+    def _ends(self, path: str, status: str) -> None:
+        self.status[path] = status
+        if path.endswith("]"):
+            self.holding.get(path[: path.rindex("[")], set()).discard(path)
+
+    def _fails(self, fact: f.Failed) -> None:
+        *_, (_, _, node) = self._nodes(fact.path)
+        if fact.after is f.After.RECONCILE:
+            self.status[fact.path] = "RECONCILING"
+            self.unknown.add(fact.path)
+            return
+        self._ends(fact.path, "FAILED" if fact.after is f.After.FINAL else "RETRYING")
+        if fact.unknown:
+            assert node.spec.delivery is Delivery.AT_MOST_ONCE
+            self.unknown.add(fact.path)
+        else:
+            self.unknown.discard(fact.path)
+
+    # --- what is taken back --------------------------------------------------------------------------
+
+    def _cut(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            assert self.status[path] == "RUNNING"
+            self.attempts[path] -= 1
+            *_, (_, _, node) = self._nodes(path)
+            if node.spec.delivery is Delivery.AT_MOST_ONCE:
+                self.status[path] = "RECONCILING"
+                self.unknown.add(path)
+            else:
+                self._ends(path, "PENDING")
+
+    def _resumes(self, fact: f.Resumed) -> None:
+        self._cut(fact.in_flight)
+        assert "RUNNING" not in self.status.values(), "something runs on"
+        if fact.reopened:
+            self.cancelled = False
+        if fact.reopened or self.ended:
+            self.overdue.discard("")
+        self.ended = False
+        self._set_back(fact.set_back)
+
+    def _set_back(self, entries: Iterable[f.SetBack]) -> None:
+        for entry in entries:
+            path = entry.path
+            if entry.route:
+                assert self.status[path] in ("UNROUTED", "COMPLETED")
+                self.status[path] = "ROUTING"
+                continue
+            inside = [p for p in self.status if p.startswith((path + "/", path + "["))]
+            if entry.fresh:
+                elements = {p for p in self.unknown if p.startswith(path + "[") and "/" not in p[len(path) :]}
+                self.unknown -= {path} | (elements if entry.redo else set())
+            for each in inside if entry.redo else [p for p in inside if self._is_failed_element(p, path)]:
+                self._forget(each)
+            self._forget(path)
+
+    def _is_failed_element(self, path: str, owner: str) -> bool:
+        return path.startswith(owner + "[") and "/" not in path[len(owner) :] and self.status[path] == "FAILED"
+
+    def _forget(self, path: str) -> None:
+        self._ends(path, "PENDING")
+        self.attempts.pop(path, None)
+
+
+def _lies_in(path: str, prefix: str) -> bool:
+    """Whether a path is a step of a scope, and no element."""
+    return path.startswith(prefix) and "/" not in path[len(prefix) :] and not path.endswith("]")
