@@ -9,7 +9,7 @@ from benchmarks.growth import Line
 
 
 def draw(lines: Sequence[Line], path: Path, note: str) -> None:
-    """Microseconds a step at growing lengths of a chain, one panel without a store and one durable; bytes beside them."""
+    """Microseconds a step at growing lengths of a chain, without a store and durable; bytes beside them."""
     figure = Figure(figsize=(13, 4.8), layout="constrained")
     panels = figure.subplots(1, 3)
     _panel(panels[0], [line for line in lines if not line.is_stored], "no store", "microseconds a step", of=1)

@@ -47,7 +47,7 @@ _WHOLE = Plan(
 _QUICK = Plan((Shape(Kind.CHAIN, 20), Shape(Kind.FAN_OUT, 20), Shape(Kind.THREADS, 4, threads=4)), (10, 100), 100)
 
 
-def add_options(group: argparse._ArgumentGroup) -> None:  # noqa: SLF001 - argparse has no public name for it
+def add_options(group: argparse._ArgumentGroup) -> None:
     """The options of this command."""
     group.add_argument("--only", default=",".join(NAMES), help=f"peers to compare with (default: {','.join(NAMES)})")
     group.add_argument("--parts", default="contest,growth,resume,imports", help="what to measure (default: all)")

@@ -22,9 +22,10 @@ from benchmarks.storage import Store
 LOCK = "two threads pass a lock"
 COMMIT = "bare SQLite commit"
 
-#: How often a limit is taken at a time: alone, and beside a busy thread, where it takes fifty times as long.
-_PASSES = (1_000, 40)
+#: How often a commit is taken at a time: alone, and beside a busy thread, where it takes ten times as long; and for how
+#: many seconds a lock is passed.
 _COMMITS = (100, 40)
+_PASSING = (0.3, 1.0)
 
 
 @attrs.frozen
@@ -62,15 +63,25 @@ Prepared = tuple[Callable[[], None], Store | None]
 
 @attrs.define(eq=False)
 class Outcome:
-    """What came out for one cell: seconds a step (or an operation of a limit), one figure a round; why there is none."""
+    """What came out for one cell: seconds a step (of a limit: an operation), one figure a round; why there is none."""
 
     cell: Cell
     seconds: dict[str, list[float]] = attrs.field(factory=dict)
+    #: The same of processor: what others did meanwhile changes little of it.
+    processor: dict[str, list[float]] = attrs.field(factory=dict)
     missing: dict[str, str] = attrs.field(factory=dict)
 
     def ratios(self, above: str, below: str) -> list[float]:
         """One figure divided by the other, round by round."""
-        return [a / b for a, b in zip(self.seconds.get(above, ()), self.seconds.get(below, ()), strict=False)]
+        return _divided(self.seconds, above, below)
+
+    def processor_ratios(self, above: str, below: str) -> list[float]:
+        """The same of the processor time."""
+        return _divided(self.processor, above, below)
+
+
+def _divided(figures: dict[str, list[float]], above: str, below: str) -> list[float]:
+    return [a / b for a, b in zip(figures.get(above, ()), figures.get(below, ()), strict=False)]
 
 
 @attrs.frozen
@@ -97,18 +108,18 @@ def contestants(peers: Sequence[Peer], cell: Cell) -> list[Contestant]:
     return found
 
 
-def once(contestant: Contestant, cell: Cell, folder: Path) -> float:
-    """Seconds a step, in a folder of its own."""
+def once(contestant: Contestant, cell: Cell, folder: Path) -> tuple[float, float]:
+    """Seconds a step, by the clock and of processor (the busy thread's included), in a folder of its own."""
     with _prepared(contestant, cell, folder, counts=False) as (run, store), contextlib.ExitStack() as beside:
         gc.collect()
         if cell.is_beside:
             beside.enter_context(busy_thread())
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         run()
-        seconds = time.perf_counter() - began
+        seconds, used = time.perf_counter() - began, time.process_time() - used
         if store is not None:
             store.check()
-    return seconds / cell.shape.steps
+    return seconds / cell.shape.steps, used / cell.shape.steps
 
 
 def habit(contestant: Contestant, cell: Cell, folder: Path) -> Habit | None:
@@ -189,8 +200,9 @@ class Contest:
         taking = [c for c in contestants(self._peers, cell) if c.label not in outcome.missing]
         for contestant in reversed(taking) if backwards else taking:
             with _survived(outcome, contestant.label):
-                seconds = once(contestant, cell, self._folder)
+                seconds, used = once(contestant, cell, self._folder)
                 outcome.seconds.setdefault(contestant.label, []).append(seconds)
+                outcome.processor.setdefault(contestant.label, []).append(used)
         for name, seconds in self._limits(cell).items():
             outcome.seconds.setdefault(f"{name}, before", []).append(before[name])
             outcome.seconds.setdefault(f"{name}, after", []).append(seconds)
@@ -198,7 +210,7 @@ class Contest:
 
     def _limits(self, cell: Cell) -> dict[str, float]:
         with busy_thread() if cell.is_beside else contextlib.nullcontext():
-            found = {LOCK: lock_pass(_PASSES[cell.is_beside])}
+            found = {LOCK: lock_pass(100_000, at_most=_PASSING[cell.is_beside])}
             if cell.is_stored:
                 found[COMMIT] = bare_commit(self._folder, _COMMITS[cell.is_beside])
         return found

@@ -63,7 +63,7 @@ class Line:
 
 
 def measure(peers: Sequence[Peer], folder: Path, counts: Sequence[int], rounds: int) -> list[Line]:
-    """Every peer, without a store and durable; ares, which comes first, as often as there are rounds, the others once."""
+    """Every peer, without a store and durable; ares, which is the first of them, in every round, the others once."""
     lines = []
     for is_stored in (False, True):
         for peer in peers:

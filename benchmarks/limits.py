@@ -1,6 +1,7 @@
 """The physical limits that figures stand beside: one bare commit, two threads passing a lock, and what either costs
 beside a thread that never lets go of the interpreter."""
 
+import math
 import sqlite3
 import threading
 import time
@@ -30,26 +31,39 @@ def bare_commit(folder: Path, count: int = 400) -> float:
         connection.close()
 
 
-def lock_pass(count: int = 2000) -> float:
-    """Seconds for two threads to pass a lock there and back: two hand-offs."""
+def lock_pass(count: int = 2000, at_most: float = math.inf) -> float:
+    """Seconds for two threads to pass a lock there and back: two hand-offs.
+
+    Args:
+        count: How often.
+        at_most: Seconds after which it ends. Beside a busy thread most passes take microseconds and a few take many
+            milliseconds, so that only a mean over a long time says anything.
+    """
     ping, pong = threading.Lock(), threading.Lock()
     ping.acquire()
     pong.acquire()
+    is_over = False
 
     def answer() -> None:
-        for _ in range(count):
+        while True:
             ping.acquire()
+            if is_over:
+                return
             pong.release()
 
     thread = threading.Thread(target=answer, name="bench-pong", daemon=True)
     thread.start()
+    passes, seconds = 0, 0.0
     began = time.perf_counter()
-    for _ in range(count):
+    while passes < count and seconds < at_most:
         ping.release()
         pong.acquire()
-    seconds = time.perf_counter() - began
+        passes += 1
+        seconds = time.perf_counter() - began
+    is_over = True
+    ping.release()
     thread.join(10)
-    return seconds / count
+    return seconds / passes
 
 
 @contextmanager

@@ -48,13 +48,25 @@ def _commit() -> str:
     return git("rev-parse", "--short", "HEAD") + (" and changes" if git("status", "--porcelain", "ares") else "")
 
 
+def _jiffies() -> tuple[int, int]:
+    """What all processors have worked, and what the host kept for other guests."""
+    user, nice, system, _idle, _wait, irq, softirq, steal = map(
+        int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    )
+    return user + nice + system + irq + softirq, steal
+
+
+def _own_seconds() -> float:
+    return sum(os.times()[:4])
+
+
 @attrs.define
 class Usage:
     """What was used of the processors since it was made: by this process and its children, by all others."""
 
     _began: float = attrs.field(factory=time.monotonic)
-    _all: tuple[int, int] = attrs.field(factory=lambda: _jiffies())
-    _own: float = attrs.field(factory=lambda: _own_seconds())
+    _all: tuple[int, int] = attrs.field(factory=_jiffies)
+    _own: float = attrs.field(factory=_own_seconds)
     _load: float = attrs.field(factory=lambda: os.getloadavg()[0])
 
     def report(self) -> dict[str, float]:
@@ -72,15 +84,3 @@ class Usage:
             "load before": self._load,
             "load after": os.getloadavg()[0],
         }
-
-
-def _jiffies() -> tuple[int, int]:
-    """What all processors have worked, and what the host kept for other guests."""
-    user, nice, system, _idle, _wait, irq, softirq, steal = map(
-        int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
-    )
-    return user + nice + system + irq + softirq, steal
-
-
-def _own_seconds() -> float:
-    return sum(os.times()[:4])

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from benchmarks.contest import COMMIT, LOCK, Habit, Outcome
+from benchmarks.contest import COMMIT, Habit, Outcome
 from benchmarks.growth import Line
 from benchmarks.imports import Imports
 from benchmarks.imports import line as imports_line
@@ -16,6 +16,11 @@ from benchmarks.peers import Peer, Shape
 from benchmarks.resume import Resumed
 from benchmarks.resume import line as resume_line
 from benchmarks.targets import Verdict, verdicts
+
+_READING = (
+    "Ratios are ares divided by the other, in the same round: the median, and the lowest and the highest round."
+    " Microseconds are those of a step; of a limit, those of one operation."
+)
 
 
 @attrs.define(eq=False)
@@ -42,10 +47,10 @@ class Report:
         """All of it, to read."""
         parts = [
             _facts(self),
-            "Ratios are ares divided by the other, in the same round: the median, and the lowest and the highest round."
-            " Microseconds are those of a step; of a limit, those of one operation.",
-            _ratios(self.outcomes),
+            _READING,
+            _ratios(self.outcomes, list(self.versions)),
             *_missing(self.outcomes),
+            _processor(self.outcomes, list(self.versions)),
             _habits(self.habits, self.peers),
             _growth(self.lines),
             "\n".join(_single(self.resumed, self.imports)),
@@ -72,13 +77,14 @@ class Report:
 
 def _facts(report: Report) -> str:
     usage = report.usage
+    shares = {name: f"{usage[name]:.0%}" for name in ("own", "others", "stolen")}
     lines = [f"- {name}: {value}" for name, value in report.machine.items()]
     lines.append("- versions: " + ", ".join(f"{name} {number}" for name, number in report.versions.items()))
     lines += [f"- left out: {name}: {reason}" for name, reason in report.absent.items()]
     lines.append(
-        f"- how busy: {usage['minutes']:.0f} minutes, in which this run used {usage['own']:.0%} of the processors, others"
-        f" {usage['others']:.0%}, the host's other guests {usage['stolen']:.0%}; load {usage['load before']:.1f} before,"
-        f" {usage['load after']:.1f} after"
+        f"- how busy: {usage['minutes']:.0f} minutes, in which this run used {shares['own']} of the processors, others"
+        f" {shares['others']}, the host's other guests {shares['stolen']}; load average"
+        f" {usage['load before']:.1f} before, {usage['load after']:.1f} after"
     )
     return "\n".join(lines)
 
@@ -86,13 +92,31 @@ def _facts(report: Report) -> str:
 # --- the table of ratios -----------------------------------------------------------------------------
 
 
-def _ratios(outcomes: Sequence[Outcome]) -> str:
+def _ratios(outcomes: Sequence[Outcome], order: Sequence[str]) -> str:
     if not outcomes:
         return ""
-    labels = list(dict.fromkeys(label for o in outcomes for label in (*o.seconds, *o.missing)))
-    peers = [label for label in labels if label != "ares" and not label.startswith((LOCK, COMMIT))]
+    peers = _labels(outcomes, order)
     rows = [["", "ares, us", "limit, us (before, after)", "of limit", *(f"of {peer}" for peer in peers)]]
     rows += [_row(outcome, peers) for outcome in outcomes]
+    return _table(rows)
+
+
+def _labels(outcomes: Sequence[Outcome], order: Sequence[str]) -> list[str]:
+    return sorted(
+        {label for outcome in outcomes for label in outcome.processor if label != "ares"},
+        key=lambda label: (label.count(","), order.index(label.partition(",")[0]), label),
+    )
+
+
+def _processor(outcomes: Sequence[Outcome], order: Sequence[str]) -> str:
+    alone = [outcome for outcome in outcomes if not outcome.cell.is_beside]
+    if not alone:
+        return ""
+    peers = _labels(alone, order)
+    rows = [["of processor time", "ares, us", *(f"of {peer}" for peer in peers)]]
+    for outcome in alone:
+        ratios = (_spread(outcome.processor_ratios("ares", peer)) for peer in peers)
+        rows.append([str(outcome.cell), _spread_us(outcome.processor.get("ares", [])), *ratios])
     return _table(rows)
 
 

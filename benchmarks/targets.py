@@ -1,6 +1,7 @@
 """What the figures must show, and whether they do."""
 
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Sequence
 
 import attrs
@@ -44,7 +45,8 @@ def verdicts(
         _of("chain without store / Burr", 0.25, _by(outcomes, (Kind.CHAIN, False, False), "Burr")),
         _of("the same, Burr keeping outputs", 0.25, _by(outcomes, (Kind.CHAIN, False, False), "Burr, outputs kept")),
         _of("fan-out without store / Dask", 0.35, _by(outcomes, (Kind.FAN_OUT, False, False), "Dask")),
-        _of("durable step beside a busy thread, in hand-offs", 3.0, _hand_offs(outcomes)),
+        _of("durable step beside a busy thread, in bare hand-offs", 3.0, _hand_offs(outcomes)),
+        _of("the same, in switch intervals (what a hand-off costs at worst)", 3.0, _switches(outcomes)),
     ]
     for line in lines:
         if line.label == "ares":
@@ -111,3 +113,8 @@ def _hand_offs(outcomes: Iterable[Outcome]) -> list[float]:
     outcome = _find(outcomes, (Kind.CHAIN, True, True))
     # There and back are two.
     return [] if outcome is None else [2 * ratio for ratio in outcome.ratios("ares", LOCK)]
+
+
+def _switches(outcomes: Iterable[Outcome]) -> list[float]:
+    outcome = _find(outcomes, (Kind.CHAIN, True, True))
+    return [] if outcome is None else [each / sys.getswitchinterval() for each in outcome.seconds.get("ares", [])]

@@ -126,6 +126,7 @@ class PluginActor(pykka.ThreadingActor):
         except BaseException:
             # A defect of ares, since a tenant raises nothing. It ends no actor, and leaves no caller waiting.
             self._turn_away(message)
+        del message  # its frame may live on, see Resident._carry_out
 
     def _open(self, envelope: Any) -> None:
         try:

@@ -15,7 +15,7 @@ first answer counts.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -204,6 +204,7 @@ class Resident:
             while not call.is_done and self._deliver_one():
                 pass
         self._carry_out(call)
+        del call  # see there
 
     def deliver(self) -> None:
         """See ``Tenant``."""
@@ -232,6 +233,7 @@ class Resident:
         self._carry_out(call)
         if call.error is not None:
             self.complain(stream, call.error)
+        del call  # as above
         return True
 
     def _carry_out(self, call: Call) -> None:
@@ -243,7 +245,7 @@ class Resident:
             call.began = began = time.monotonic()
         grant(call.context, began + call.timeout)
         executing.call = call
-        value, error = _invoke(self.name, self.card.plugin, call)
+        value, error = _invoke(self.name, self.card.plugin, call.method, (call.context, *call.args), call.kwargs)
         executing.call = None
         seconds = time.monotonic() - began
         with self._lock:
@@ -259,6 +261,9 @@ class Resident:
             call.settle(value, error)
         if is_late:
             self._end_late(call, error, seconds)
+        # The frames of a plugin that raised live as long as what it raised, and with them the frames they were called
+        # from: this one must not lead back to the error, or all of it would live until the garbage collector comes.
+        del call, value, error
 
     def _end_late(self, call: Call, error: PluginError | None, seconds: float) -> None:
         self._house.executions.say("INFO", f"plugin {self.name!r}: {call.method} ended after {seconds:.3g} s")
@@ -318,25 +323,23 @@ class Resident:
             )
 
 
-def _invoke(name: str, plugin: Any, call: Call) -> tuple[Any, PluginError | None]:
+def _invoke(
+    name: str, plugin: Any, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
+) -> tuple[Any, PluginError | None]:
     """What the plugin answers. Nothing is raised."""
     try:
-        method = getattr(plugin, call.method)
-        if call.kwargs is None:
-            return method(call.context, *call.args), None
-        return method(call.context, *call.args, **call.kwargs), None
+        if kwargs is None:
+            return getattr(plugin, method)(*args), None
+        return getattr(plugin, method)(*args, **kwargs), None
     except Exception as raised:
-        return None, _caused(PluginError(name, call.method, f"raised {describe(raised)}"), raised)
+        return None, _caused(PluginError(name, method, f"raised {describe(raised)}"), raised)
     except BaseException as raised:
-        return None, _caused(PluginCrashError(name, call.method, f"raised {describe(raised)}"), raised)
+        return None, _caused(PluginCrashError(name, method, f"raised {describe(raised)}"), raised)
 
 
 def _caused(error: PluginError, raised: BaseException) -> PluginError:
-    try:
-        # Without the frame of ``_invoke``, which holds the call, which holds the error: all of it would live until the
-        # garbage collector comes, with the locals of the plugin's frames.
-        raised.__traceback__ = raised.__traceback__ and raised.__traceback__.tb_next
-        error.__cause__ = raised
-    except BaseException:  # an exception whose own methods raise cannot be shown, but it was told
-        error.__cause__ = None
+    trace = raised.__traceback__
+    # Past ``_invoke``'s own frame; by the base's method, whatever the class makes of an assignment.
+    BaseException.with_traceback(raised, trace and trace.tb_next)
+    error.__cause__ = raised
     return error

@@ -23,7 +23,7 @@ _STOPS = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGBREAK") if getattr(signal, name, None) is not None
 )
 #: Seconds that threads of the program may hold up the exit of an interrupted command.
-_EXIT_SECONDS = 0.5
+_EXIT_SECONDS = 0.3
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from ares.engine.driver import Driver
 
 
+#: Seconds in which an answer comes that was posted already.
+_IN_A_MOMENT = 0.1
+
+
 class Cutting:
     """Ends the work of one walk early."""
 
@@ -37,7 +41,8 @@ class Cutting:
         self._driver: Driver = weakref.proxy(driver)
         self._stop: str | None = None
         self._grace: Timer | None = None
-        self._is_interrupted = False
+        #: Whether the walk was journaled as interrupted, and takes no facts any more.
+        self.is_interrupted = False
         #: Paths of attempts that a Ctrl-C tore away.
         self._dropped: dict[str, None] = {}
         #: The commit of the fact that the execution is cancelled.
@@ -156,8 +161,7 @@ class Cutting:
 
     def _hurry(self, grace: float) -> None:
         """It is being stopped, and now there is less time for it."""
-        assert self._grace is not None
-        if self._grace.is_pending and time.monotonic() + grace < self._grace.when:
+        if self._grace is not None and self._grace.is_pending and time.monotonic() + grace < self._grace.when:
             self._grace.stop()
             self._grace = self._driver.timers.after(grace, self._cut_all)
 
@@ -170,9 +174,9 @@ class Cutting:
     def try_finish(self) -> None:
         """Finish the stop once nothing is under way."""
         driver = self._driver
-        if driver.crew or driver.unsettled or self._is_interrupted or driver.conclude():
+        if driver.crew or driver.unsettled or self.is_interrupted or driver.conclude():
             return
-        self._is_interrupted = True
+        self.is_interrupted = True
         if self._grace is not None:
             self._grace.stop()
         if not driver.ledger.is_running:
@@ -220,6 +224,12 @@ class Cutting:
                 self._driver.crew.leave(attempt)
                 # Its start may be journaled and not applied.
                 self._dropped[attempt.path] = None
+        self._driver.unsettled = 0  # what would follow is decided anew
+
+    def expect_no_lost_answer(self) -> None:
+        """After a Ctrl-C: if all that is under way has ended, its answers are here in a moment, or were torn away."""
+        if all(attempt.is_over for attempt in self._driver.crew.all()):
+            self._hurry(_IN_A_MOMENT)
 
     def crash(self, error: BaseException) -> None:
         """The walk cannot go on, for a reason that is no fact: a defect, or a second Ctrl-C."""
@@ -230,8 +240,8 @@ class Cutting:
             if attempt.close():
                 self._abandon(attempt, "its walk failed")
         driver.error = driver.error or error
-        if not self._is_interrupted and driver.walk.state.ended is None:
-            self._is_interrupted = True
+        if not self.is_interrupted and driver.walk.state.ended is None:
+            self.is_interrupted = True
             with suppress(Exception):  # what it was in the middle of may be what is broken
                 self._write_interrupted()
         driver.finish(ExecutionStatus.INTERRUPTED)

@@ -405,8 +405,8 @@ class Driver:
         self._heed()
         self.crew.leave(attempt)
         instance = attempt.instance
-        if instance.epoch != attempt.epoch or not _fits(attempt):
-            return  # it was skipped or set back meanwhile: a late answer changes nothing
+        if self.cutting.is_interrupted or instance.epoch != attempt.epoch or not _fits(attempt):
+            return  # it was cut short, skipped or set back meanwhile: a late answer changes nothing
         if isinstance(answer, Failure):
             if self._stop_asked or self.cutting.is_stopping:
                 return  # it was asked to end: how it failed is no judgement on the step, which runs again
@@ -461,7 +461,7 @@ class Driver:
 
     def _committed(self, fact: f.Fact, instance: Instance | None, ticket: Ticket) -> None:
         self._heed()
-        self.unsettled -= 1
+        self.unsettled = max(0, self.unsettled - 1)
         if ticket.error is not None:
             self.cutting.fail(ticket.error)
         elif self.error is None:
@@ -475,6 +475,8 @@ class Driver:
     def collect(self) -> None:
         """Journal what followed, and carry out what the walk wants."""
         facts, commands = self.walk.drain()
+        if self.cutting.is_interrupted:
+            return  # nothing comes after that in the journal; whoever resumes decides the same
         if facts:
             last = facts[-1][0]
             drafts = [(fact.kind, getattr(fact, "path", ""), self.ledger.encode(fact)) for fact, _ in facts]

@@ -88,6 +88,7 @@ def _interrupt(driver: Driver, mail: Mail) -> None:
         while not driver.over.is_set() and time.monotonic() < give_up:
             driver.pump()
             if not driver.over.is_set():
+                driver.cutting.expect_no_lost_answer()
                 mail.take(min(give_up, driver.next_at() or give_up))
     except Exception as error:
         # It was interrupted between two facts, perhaps: resuming sorts that out.

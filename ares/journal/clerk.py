@@ -33,6 +33,7 @@ class Clerk:
         self._bell = threading.Event()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._has_begun = False
         self._ended = False
         self._asleep = True
         self._long = True
@@ -98,6 +99,11 @@ class Clerk:
         return threading.current_thread() is self._thread
 
     def _run(self) -> None:
+        with self._starting:
+            if self._has_begun:
+                return  # whoever started the other one was interrupted before it could be noted
+            self._has_begun = True
+            self._thread = threading.current_thread()
         try:
             while (pause := self._safe_turn()) is not None:
                 if pause > 0:

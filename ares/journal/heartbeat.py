@@ -75,7 +75,7 @@ class Heartbeat:
         """End the lease and close the store; False when that is still going on after ``timeout`` seconds."""
         self._stopping.set()
         self._wake.set()
-        if threading.current_thread() is not self._thread:
+        if threading.current_thread() is not self._thread and self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
 

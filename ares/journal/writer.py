@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import attrs
+
 from ares.errors import StoreError, UsageError
 from ares.journal.group_commit import GroupCommit
 from ares.journal.heartbeat import Heartbeat
@@ -111,6 +113,8 @@ class StoreJournal:
                 self._lease = lease
             finally:
                 if self._lease is None:
+                    if self._heartbeat is not None:
+                        self._heartbeat.stop(0.0)
                     self._group = self._heartbeat = None
                     self._store.close()
 
@@ -295,7 +299,7 @@ class StoreJournal:
 
     def execution(self, execution_id: str) -> ExecutionRow:
         """As ``Journal.execution``."""
-        return self._store.execution(execution_id)
+        return self._seen(self._store.execution(execution_id))
 
     def executions(
         self,
@@ -306,7 +310,13 @@ class StoreJournal:
         limit: int | None = None,
     ) -> Sequence[ExecutionRow]:
         """As ``Journal.executions``."""
-        return self._store.executions(statuses=statuses, workflow_id=workflow_id, metadata=metadata, limit=limit)
+        rows = self._store.executions(statuses=statuses, workflow_id=workflow_id, metadata=metadata, limit=limit)
+        return [self._seen(row) for row in rows] if self._kept else rows
+
+    def _seen(self, row: ExecutionRow) -> ExecutionRow:
+        """What the store would say had it taken back what was given back."""
+        kept = self._kept and any(claim.execution_id == row.execution_id for claim in self._kept)
+        return attrs.evolve(row, live=False) if kept else row
 
     def prune(self, before: int) -> int:
         """As ``Journal.prune``."""

@@ -32,7 +32,7 @@ root's end is the execution's, a child's is its sub-workflow step's. "Nothing ru
 unfinished" can therefore be seen exactly, and is a defect (``ares.walk.invariants``), never a guess by the clock.
 """
 
-from ares.errors import RouteError
+from ares.errors import RouteError, StepCancelledError
 from ares.walk import beginning, elements
 from ares.walk import facts as f
 from ares.walk.agenda import Agenda, Command, CutShort, RetryIn, StartTimer, Work, WorkKind
@@ -234,8 +234,7 @@ class Walk:
                 self._agenda.end(execution_end(self.state))
             return
         fact = child_verdict(owner)
-        retry = owner.node.spec.retry
-        if isinstance(fact, f.Failed) and retry is not None and owner.attempt < retry.max_attempts and may_retry(owner):
+        if isinstance(fact, f.Failed) and _may_be_retried(owner, fact):
             owner.error, owner.exception = fact.error, fact.exception
             self._agenda.push(WorkKind.VERDICT, owner)
         else:
@@ -269,6 +268,13 @@ class Walk:
             self._leave_unrouted(instance)
         if reason in CUTTING:
             self._agenda.command(CutShort(instance, instance.epoch, reason))
+
+
+def _may_be_retried(owner: Instance, fact: f.Failed) -> bool:
+    """Whether a sub-workflow that failed has attempts left, and failed of itself."""
+    retry = owner.node.spec.retry
+    has_attempts = retry is not None and owner.attempt < retry.max_attempts
+    return has_attempts and not isinstance(fact.exception, StepCancelledError)
 
 
 def _is_wanted(work: Work) -> bool:

@@ -29,6 +29,7 @@ from ares import Goto, RetryPolicy, Runtime, Workflow, WorkflowResult
 from ares.errors import ExecutionBusyError, NotDone, RecordedError, StoreError
 from ares.journal.protocol import Append, Store
 from ares.stores.sqlite import SqliteStore
+from examples import code_audit
 from tests.durability.nursery import DEADLINE, Voice
 
 #: The line to the test, in a child.
@@ -302,6 +303,14 @@ def rich() -> Workflow:
         return f"{ctx.upstream['behind'].status}: {ctx.upstream['behind'].reason}"
 
     return wf
+
+
+def audit(_: Voice, db: str, root: str, report: str, effects: str) -> str:
+    """Run the code audit, or go on with it."""
+    inputs = {"root": Path(root), "report": Path(report), "effects": Path(effects)}
+    with Runtime(db) as rt:
+        result = rt.run(code_audit.workflow, inputs, execution_id="audit", if_exists="resume")
+    return str(result.raise_for_status().status)
 
 
 # --- workflows that wait for the test --------------------------------------------------------------------------------

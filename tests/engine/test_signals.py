@@ -225,7 +225,7 @@ def test_ctrl_c_at_any_moment_leaves_an_execution_that_can_go_on(tmp_path: Path,
     interrupts = 0
     rt.start()
     for trial in range(40):
-        ran = []
+        ran, took = [], 0.0
         id = f"run-{trial}"
         delay = draw.random() * 0.02
         pressing = threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT))

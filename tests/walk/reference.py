@@ -81,7 +81,7 @@ def why_skipped(case: Case, graph: Graph, node: Node, results: Mapping[str, Resu
             chosen = results[point.id]
             if chosen.status == SKIPPED:
                 return "not_taken", chosen.origin if chosen.reason == "not_taken" else point.id
-            targets = route_of(case, graph, point)
+            targets = route_of(case, graph, point, chosen)
             if isinstance(targets, str):
                 return "no_route", point.id
             if node.id not in targets:
@@ -114,10 +114,15 @@ def refusal(graph: Graph, point: Node, targets: tuple[str, ...]) -> str:
     return "" if conflict is None else f"conflict {conflict.variable}"
 
 
-def route_of(case: Case, graph: Graph, point: Node) -> tuple[str, ...] | str:
-    """The branches that a completed branch point takes, or why it got no route."""
+def is_reconciled(result: Result) -> bool:
+    """Whether the body did not return: its output was found out."""
+    return isinstance(result.output, str) and result.output.startswith("reconciled ")
+
+
+def route_of(case: Case, graph: Graph, point: Node, result: Result) -> tuple[str, ...] | str:
+    """The branches that a branch point that completed like this takes, or why it got no route."""
     plan = case.script.plans[f"{graph.workflow.id}/{point.id}"]
-    if plan.goto is not None:
+    if plan.goto is not None and not is_reconciled(result):
         return plan.goto
     answer = plan.answer
     if point.router is not None and plan.router_raises:
@@ -162,7 +167,7 @@ def expected_variables(graph: Graph, prefix: str, results: Mapping[str, Result],
             continue
         writers = [path] if node.map_source is None else [f"{path}[{i}]" for i in range(len(results[path].output))]
         for writer in writers:
-            if results[writer].status != COMPLETED or show(results[writer].output).startswith("'reconciled"):
+            if results[writer].status != COMPLETED or is_reconciled(results[writer]):
                 continue
             for name in case.script.plans[f"{graph.workflow.id}/{node.id}"].writes:
                 value = case.script.written(name, writer, ran[writer] - 1)
@@ -216,7 +221,7 @@ class Interpreter:
             result = self.one(graph, node, path, results, None, retried=retried)
         else:
             result = self.map(graph, node, path, results, retried=retried)
-        if node.branches and result.status == COMPLETED and isinstance(route_of(self.case, graph, node), str):
+        if node.branches and result.status == COMPLETED and isinstance(route_of(self.case, graph, node, result), str):
             result.error = "RouteError"
         return result
 
@@ -405,10 +410,9 @@ class Judge:
         else:
             self._body(graph, node, path, here, None, stops)
         if node.branches and result.status == COMPLETED:
-            route = route_of(self.case, graph, node)
-            reconciled = node.spec.delivery is Delivery.AT_MOST_ONCE and plan.goto is not None
+            route = route_of(self.case, graph, node, result)
             cut = bool(result.error) and bool(stops & CUTTING)
-            if not cut and not reconciled:
+            if not cut:
                 self._must(bool(result.error) == isinstance(route, str), path, f"its route is {route}")
 
     def _map(self, graph: Graph, node: Node, path: str, here: Mapping[str, Result], stops: frozenset[str]) -> None:

@@ -161,9 +161,7 @@ class SqliteStore:
 
         return self._take(take, take)
 
-    def _take(
-        self, work: Callable[[sqlite3.Connection], Claim], again: Callable[[sqlite3.Connection], Claim]
-    ) -> Claim:
+    def _take(self, work: Callable[[sqlite3.Connection], Claim], again: Callable[[sqlite3.Connection], Claim]) -> Claim:
         """Run a transaction that takes a claim.
 
         A Ctrl-C that comes while it is committed is raised in place of the claim, of which nobody would know then: so
