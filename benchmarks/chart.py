@@ -7,6 +7,9 @@ from matplotlib.figure import Figure
 
 from benchmarks.growth import Line
 
+#: A library has the same colour in every panel.
+_COLOURS = {"ares": "C0", "LangGraph": "C1", "DBOS": "C2", "Burr": "C3", "Dask": "C4"}
+
 
 def draw(lines: Sequence[Line], path: Path, note: str) -> None:
     """Microseconds a step at growing lengths of a chain, without a store and durable; bytes beside them."""
@@ -29,6 +32,7 @@ def _panel(panel: object, lines: Sequence[Line], title: str, unit: str, *, of: i
                 [point[of] * scale for point in points],
                 marker="o",
                 label=line.label,
+                color=_COLOURS.get(line.label),
                 linewidth=2.5 if line.label == "ares" else 1.2,
             )
     panel.set(xscale="log", yscale="log", xlabel="n", ylabel=unit, title=title)

@@ -225,7 +225,8 @@ def _survived(outcome: Outcome, label: str) -> Iterator[None]:
         outcome.missing[label] = str(error)
     except Exception as error:
         outcome.missing[label] = f"{type(error).__name__}: {error}"
-        outcome.seconds.pop(label, None)
+        for figures in (outcome.seconds, outcome.processor):
+            figures.pop(label, None)
 
 
 def say(message: str) -> None:

@@ -28,10 +28,11 @@ _STEPS = 1_000
 
 @attrs.frozen
 class Point:
-    """One chain length. ``bytes`` is what the files grew by, 0 without a store."""
+    """One chain length. ``bytes`` is what the file grew by, 0 without a store."""
 
     count: int
     seconds: float
+    processor: float
     bytes: float
 
 
@@ -53,7 +54,7 @@ class Line:
         return found
 
     def ratios(self, large: int, small: int, of: str) -> list[float]:
-        """``seconds`` or ``bytes`` at one count divided by those at another, round by round."""
+        """``seconds``, ``processor`` or ``bytes`` at one count divided by those at another, round by round."""
         found = []
         for points in self.rounds:
             at = {point.count: getattr(point, of) for point in points}
@@ -110,9 +111,10 @@ def _point(peer: Peer, folder: Path, count: int, *, is_stored: bool) -> Point:
             run()
         before = 0 if store is None else store.settled_bytes()
         gc.collect()
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         for _ in range(times):
             run()
-        seconds = time.perf_counter() - began
+        seconds, used = time.perf_counter() - began, time.process_time() - used
         grown = 0 if store is None else store.settled_bytes() - before
-    return Point(count, seconds / times / count, grown / times / count)
+    steps = times * count
+    return Point(count, seconds / steps, used / steps, grown / steps)

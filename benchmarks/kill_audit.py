@@ -92,19 +92,65 @@ def finish(audit: Audit) -> float:
     return time.monotonic() - began
 
 
-def check(audit: Audit, files: list[str], report: bytes, kept: dict[str, int]) -> list[str]:
-    """What is wrong with an audit that has ended."""
-    problems = []
-    after = audit.measured()
-    again = [name for name, times in kept.items() if after[name] != times]
-    if again:
-        problems.append(f"{len(again)} files that were committed were measured again, such as {again[0]}")
-    if audit.report.read_bytes() != report:
-        problems.append("the report differs")
-    extra = after.total() - len(files)
-    if extra > WORKERS * audit.deaths:
-        problems.append(f"{extra} files were measured twice")
-    return problems
+class Witness:
+    """Knows what must be, and collects what is not so."""
+
+    def __init__(self, whole: Audit) -> None:
+        self.report = whole.report.read_bytes()
+        self.files = sorted(whole.measured())
+        self.problems: list[str] = []
+
+    def kept(self, audit: Audit) -> dict[str, int]:
+        """How often each file was measured whose figures are committed now."""
+        before = audit.measured()
+        return {self.files[index]: before[self.files[index]] for index in audit.committed()}
+
+    def compare(self, audit: Audit, kept: dict[str, int]) -> None:
+        """Nothing of what was committed may have been measured again."""
+        now = audit.measured()
+        again = [name for name, times in kept.items() if now[name] != times]
+        if again:
+            self.problems.append(f"{len(again)} files that were committed were measured again, such as {again[0]}")
+
+    def inspect(self, audit: Audit) -> int:
+        """Look at an audit that came to its end; how many measurements it took too many."""
+        if audit.report.read_bytes() != self.report:
+            self.problems.append("the report differs")
+        extra = audit.measured().total() - len(self.files)
+        if extra > WORKERS * audit.deaths:
+            self.problems.append(f"{extra} files were measured twice")
+        return extra
+
+
+def one_after_another(folder: Path, root: Path, witness: Witness, moments: list[float]) -> None:
+    """An audit for each moment, killed once."""
+    for number, moment in enumerate(moments, 1):
+        audit = Audit(folder / str(number), root)
+        was_killed = kill_after(audit, moment)
+        kept = witness.kept(audit)
+        took = finish(audit)
+        witness.compare(audit, kept)
+        extra = witness.inspect(audit)
+        print(
+            f"{number:3}: {'killed' if was_killed else 'done'} after {moment:5.2f} s with {len(kept):5} files committed;"
+            f" resumed in {took:5.2f} s; {extra} measured twice",
+            flush=True,
+        )
+
+
+def in_a_row(folder: Path, root: Path, witness: Witness, moments: list[float]) -> None:
+    """One audit, killed at each moment that it lives to see."""
+    audit = Audit(folder / "row", root)
+    kept: dict[str, int] = {}
+    for number, moment in enumerate(moments, 1):
+        if not kill_after(audit, moment):
+            break
+        witness.compare(audit, kept)
+        kept = witness.kept(audit)
+        print(f"{number:3}: killed after {moment:5.2f} s with {len(kept):5} files committed", flush=True)
+    finish(audit)
+    witness.compare(audit, kept)
+    print(f"killed {audit.deaths} times in a row: {witness.inspect(audit)} measured twice")
 
 
 def main() -> int:
@@ -116,36 +162,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="of the random moments")
     arguments = parser.parse_args()
     dice = random.Random(arguments.seed)
-    problems: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="ares-kill-") as folder:
-        whole = Audit(Path(folder, "whole"), arguments.root)
+    with tempfile.TemporaryDirectory(prefix="ares-kill-") as name:
+        folder = Path(name)
+        whole = Audit(folder / "whole", arguments.root)
         seconds = finish(whole)
-        report, files = whole.report.read_bytes(), sorted(whole.measured())
-        print(f"{len(files)} files, {seconds:.1f} s when nobody kills it")
-        audit, kept = whole, dict[str, int]()
-        for number in range(1, arguments.times + 1):
-            if number == 1 or not arguments.in_a_row:
-                audit, kept = Audit(Path(folder, str(number)), arguments.root), {}
-            moment = dice.uniform(0.0, seconds) / (arguments.times / 2 if arguments.in_a_row else 1.0)
-            was_killed = kill_after(audit, moment + (0.6 if arguments.in_a_row else 0.0))
-            before = audit.measured()
-            kept = {files[index]: before[files[index]] for index in audit.committed()}
-            is_last = not arguments.in_a_row or number == arguments.times or not was_killed
-            took = finish(audit) if is_last else 0.0
-            found = check(audit, files, report, kept) if is_last else []
-            problems += found
-            extra = audit.measured().total() - len(files) if is_last else 0
-            print(
-                f"{number:3}: {'killed' if was_killed else 'done'} after {moment:5.2f} s with {len(kept):5} of"
-                f" {len(files)} committed; "
-                + (f"resumed in {took:5.2f} s, {extra} measured twice: " if is_last else "")
-                + ("; ".join(found) or "as it must be"),
-                flush=True,
-            )
-            if is_last and arguments.in_a_row:
-                break
-    print(f"{len(problems)} problems")
-    return 1 if problems else 0
+        witness = Witness(whole)
+        print(f"{len(witness.files)} files, {seconds:.1f} s when nobody kills it", flush=True)
+        if arguments.in_a_row:
+            # Long enough, each time, for a process to begin and get somewhere.
+            moments = [0.8 + dice.uniform(0.0, 2 * seconds / arguments.times) for _ in range(arguments.times)]
+            in_a_row(folder, arguments.root, witness, moments)
+        else:
+            moments = [dice.uniform(0.0, seconds) for _ in range(arguments.times)]
+            one_after_another(folder, arguments.root, witness, moments)
+    print("\n".join([f"{len(witness.problems)} problems", *witness.problems]))
+    return 1 if witness.problems else 0
 
 
 if __name__ == "__main__":

@@ -51,7 +51,8 @@ def verdicts(
     for line in lines:
         if line.label == "ares":
             how = "durable" if line.is_stored else "without store"
-            found.append(_of(f"cost of a step, {how}, 10,000 / 100", 1.2, line.ratios(10_000, 100, "seconds")))
+            for of, cost in (("seconds", "cost"), ("processor", "processor time")):
+                found.append(_of(f"{cost} of a step, {how}, 10,000 / 100", 1.2, line.ratios(10_000, 100, of)))
             if line.is_stored:
                 found.append(_of("bytes of a step, 10,000 / 100", 1.2, line.ratios(10_000, 100, "bytes")))
     if resumed is not None:

@@ -136,12 +136,12 @@ class Driver:
 
     # --- any thread ---------------------------------------------------------------------------------
 
-    def post(self, fn: Callable[..., None], *args: Any) -> None:
+    def post(self, fn: Callable[..., object], *args: Any) -> None:
         """Have the owner call ``fn(*args)``, unless the walk is over by then."""
         if not self.over.is_set():
             self._post(self, lambda: self._receive(fn, args))
 
-    def _receive(self, fn: Callable[..., None], args: tuple[Any, ...]) -> None:
+    def _receive(self, fn: Callable[..., object], args: tuple[Any, ...]) -> None:
         self.begin()
         if not self.over.is_set():
             fn(*args)

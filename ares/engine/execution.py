@@ -9,7 +9,7 @@ from typing import Protocol
 from ares.engine.attempt import current
 from ares.engine.driver import Driver
 from ares.engine.notices import notices
-from ares.engine.options import LONGEST_WAIT
+from ares.engine.options import longest_wait
 from ares.engine.results import WorkflowResult
 from ares.events import Event
 from ares.records import ExecutionStatus, Progress
@@ -74,14 +74,14 @@ class Execution:
         deadline = None if timeout is None else time.monotonic() + timeout
         with _lent():
             while not self.done():
-                left = LONGEST_WAIT if deadline is None else deadline - time.monotonic()
+                left = longest_wait() if deadline is None else deadline - time.monotonic()
                 if left <= 0:
                     return False
                 driver = self._walk()
                 if driver is None:
                     threading.Event().wait(min(left, _POLL))
                 else:
-                    driver.over.wait(min(left, LONGEST_WAIT))
+                    driver.over.wait(min(left, longest_wait()))
         return True
 
     def result(self, timeout: float | None = None) -> WorkflowResult:

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 
 from ares.engine.driver import Driver
 from ares.engine.notices import notices
-from ares.engine.options import INTERRUPT_COMMIT, INTERRUPT_GRACE, LONGEST_WAIT
+from ares.engine.options import INTERRUPT_COMMIT, INTERRUPT_GRACE, LONGEST_WAIT, longest_wait
 
 Message = Callable[[], None]
 
@@ -23,6 +23,7 @@ class Mail:
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Message] = SimpleQueue()
+        self._longest = longest_wait()
 
     def post(self, _driver: Driver, message: Message) -> None:
         """Any thread. Have the owner call ``message()``."""
@@ -30,7 +31,7 @@ class Mail:
 
     def take(self, until: float | None) -> None:
         """Wait for messages, at most until a time of the monotonic clock, and carry them out."""
-        timeout = LONGEST_WAIT if until is None else min(max(0.0, until - time.monotonic()), LONGEST_WAIT)
+        timeout = self._longest if until is None else min(max(0.0, until - time.monotonic()), self._longest)
         try:
             message = self._queue.get(timeout=timeout) if timeout else self._queue.get_nowait()
             while True:

@@ -20,6 +20,8 @@ _LINGER = 0.02
 _RETRY = 0.25
 #: Entries of one transaction: a few milliseconds' worth, so that a leader is soon done. As many again of the backlog.
 _BATCH = 4_000
+#: Characters of one transaction's bodies, so that large values do not make the log of the database grow without end.
+_BATCH_TEXT = 2_000_000
 #: Entries that the backlog may hold; then their executions are given up.
 _BACKLOG = 100_000
 
@@ -82,14 +84,15 @@ class CommitQueue:
         """What the next transaction is to hold. The tickets stay in the queue until they are settled."""
         batch: list[QueuedTicket] = []
         behind: set[QueuedLog] = set()
-        fresh = old = 0
+        fresh = old = text = 0
         for ticket in self._tickets:
             if ticket.stored or ticket.log in behind:
                 continue
             if not ticket.done:
-                if fresh >= _BATCH:
+                if fresh >= _BATCH or text >= _BATCH_TEXT:
                     return batch
                 fresh += len(ticket.append.entries)
+                text += sum(len(entry.body) for entry in ticket.append.entries if isinstance(entry.body, str))
             elif old >= _BATCH:
                 behind.add(ticket.log)
                 continue

@@ -18,7 +18,7 @@ from benchmarks.peers import Kind, Shape, beside_each_other, expect
 from benchmarks.storage import Store
 
 name = "Burr"
-package = "burr"
+package = "apache-burr"
 store = "comes with a rollback journal; the caller can make the connection and set everything"
 keeps_outputs = False
 comes_otherwise = True

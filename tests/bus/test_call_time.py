@@ -196,12 +196,10 @@ def test_what_is_queued_too_long_is_given_up_unexecuted_and_nothing_else_happens
     gates[1].open()
     assert asked(resident, "do", lambda: "alive").value == "alive"
     assert not ran.is_set()
-    assert first.error is None and second.error is None
+    assert (first.error, second.error) == (None, None)
 
 
-def test_a_patient_call_waits_in_the_queue_for_as_long_as_others_are_served(
-    resident: Resident, clock: Clock
-) -> None:
+def test_a_patient_call_waits_in_the_queue_for_as_long_as_others_are_served(resident: Resident, clock: Clock) -> None:
     gates = [Gate() for _ in range(5)]
     calls = [sent(resident, "do", gate.pass_through) for gate in gates]
     patient = sent(resident, "do", lambda: "served", patient=True)

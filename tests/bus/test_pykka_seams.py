@@ -171,9 +171,7 @@ def test_ending_does_not_block_on_a_full_event_lane_and_can_be_repeated(lodger: 
     assert (counts.matched, counts.pending) == (9, 0)
 
 
-def test_an_actor_whose_loop_breaks_turns_away_what_is_left(
-    lodger: Lodger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_actor_whose_loop_breaks_turns_away_what_is_left(lodger: Lodger, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Any:
         raise MemoryError
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ares import Runtime
-from tests.durability.children import Ran
 from tests.durability.nursery import Nursery
+from tests.durability.traces import Ran
 
 
 @pytest.fixture(scope="session")

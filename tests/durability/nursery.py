@@ -192,7 +192,8 @@ def _live(children: Any, address: str, order: dict[str, Any]) -> None:
     with Path(order["errors"]).open("wb") as errors:
         os.dup2(errors.fileno(), 1)
         os.dup2(errors.fileno(), 2)
-    voice = children.VOICE = Voice(_connected(address))
+    voice = Voice(_connected(address))
+    children.begin(voice)
     try:
         voice.say({"returned": getattr(children, order["fork"])(voice, **order["arguments"])})
     except BaseException:

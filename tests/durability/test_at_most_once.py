@@ -10,8 +10,9 @@ import ares
 from ares import ExecutionStatus, ItemFailure, RetryPolicy, Runtime, StepSpec, StepStatus, Workflow
 from ares.errors import NotDone, OutcomeUnknownError, PartFailedError, RuntimeClosedError, StoreError, UsageError
 from ares.stores.sqlite import SqliteStore
-from tests.durability.children import Ran, StoreWrapper, traces
 from tests.durability.nursery import DEADLINE, Nursery
+from tests.durability.stores import StoreWrapper
+from tests.durability.traces import Ran, traces
 
 EAGER = RetryPolicy(max_attempts=5, initial_delay=0.0)
 New = Callable[..., Runtime]
@@ -21,9 +22,7 @@ def paying(body: Callable[..., Any], reconcile: Callable[..., Any] | None = None
     """order -> pay (at_most_once) -> send."""
     wf = Workflow("shop")
     wf.step(lambda: 7, id="order")
-    wf.step(
-        body, id="pay", depends_on=["order"], delivery="at_most_once", reconcile=reconcile, retry=EAGER, **options
-    )
+    wf.step(body, id="pay", depends_on=["order"], delivery="at_most_once", reconcile=reconcile, retry=EAGER, **options)
     wf.step(lambda pay: f"sent after {pay}", id="send")
     return wf
 
@@ -334,9 +333,7 @@ def test_reconcile_comes_before_the_body_after_a_close(ran: Ran, again: New) -> 
 
 
 @pytest.mark.parametrize("found", [True, False])
-def test_reconcile_comes_before_the_body_after_a_crash(
-    nursery: Nursery, db: str, effects: str, found: bool
-) -> None:
+def test_reconcile_comes_before_the_body_after_a_crash(nursery: Nursery, db: str, effects: str, found: bool) -> None:
     inputs = {"effects": effects, "found": found}
     assert nursery.start("run", workflow="reconciled_pay", db=db, inputs=inputs).wait() == -9
 
@@ -387,16 +384,16 @@ def test_its_start_is_committed_before_its_body_in_every_mode(
     store = Watched(SqliteStore(db))
     seen: list[list[str]] = []
 
-    result = again(store, durability=durability, steps_on=steps_on).run(paying(lambda: seen.append(list(store.started))))
+    result = again(store, durability=durability, steps_on=steps_on).run(
+        paying(lambda: seen.append(list(store.started)))
+    )
 
     assert result.status is ExecutionStatus.COMPLETED
     assert "pay" in seen[0]
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "best_effort"])
-def test_a_start_that_cannot_be_committed_never_becomes_a_body(
-    db: str, ran: Ran, again: New, durability: str
-) -> None:
+def test_a_start_that_cannot_be_committed_never_becomes_a_body(db: str, ran: Ran, again: New, durability: str) -> None:
     store = Watched(SqliteStore(db))
     wf = paying(lambda: ran.append("pay"))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ares.stores.sqlite import SqliteStore
-from tests.durability.children import counted
 from tests.durability.nursery import DEADLINE, Child, Nursery
+from tests.durability.traces import counted
 
 FILES = 200
 WORKERS = 4

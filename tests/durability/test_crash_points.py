@@ -1,4 +1,4 @@
-"""A workflow that has one of everything, killed at every boundary between two facts, ends as if nothing had happened."""
+"""A workflow with one of everything, killed at every boundary between two facts, ends as if nothing had happened."""
 
 from collections import Counter
 from pathlib import Path
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ares import ExecutionStatus, Runtime
-from tests.durability.children import counted, rich, told
 from tests.durability.nursery import Child, Nursery
+from tests.durability.traces import counted
 
 #: How many children live at once.
 AT_ONCE = 4
@@ -28,8 +28,8 @@ class Scene:
     def run(self, **options: Any) -> Child:
         return self.nursery.start("run", workflow="rich", db=self.db, inputs={"effects": self.effects}, **options)
 
-    def resume(self) -> Child:
-        return self.nursery.start("resume", workflow="rich", db=self.db)
+    def resume(self, **options: Any) -> Child:
+        return self.nursery.start("resume", workflow="rich", db=self.db, **options)
 
     def committed(self) -> Counter[str]:
         """How often each step, and each ``once``, is in the journal as done."""
@@ -58,7 +58,7 @@ def settled(outcome: dict[str, Any]) -> dict[str, Any]:
     return {**outcome, "attempts": attempts}
 
 
-def check(scene: Scene, usual: dict[str, Any], once: Counter[str]) -> str:
+def check(scene: Scene, usual: dict[str, Any], once: Counter[str], *, is_sync: bool) -> str:
     """What is wrong with an execution that was killed; nothing, it is hoped."""
     if not Path(scene.db).exists() or not Runtime(scene.db).executions():
         return ""  # killed before there was an execution: nothing was promised yet
@@ -66,12 +66,16 @@ def check(scene: Scene, usual: dict[str, Any], once: Counter[str]) -> str:
     if scene.status() is not ExecutionStatus.FAILED:
         outcome = scene.resume().result()
         if settled(outcome) != settled(usual):
-            return "\n".join(f"{key}: {outcome[key]} instead of {usual[key]}" for key in usual if outcome[key] != usual[key])
+            return "\n".join(
+                f"{key}: {outcome[key]} instead of {usual[key]}" for key in usual if outcome[key] != usual[key]
+            )
     after = scene.lines()
     repeated = [path for path in done if after[path] != before[path]]
     if repeated:
         return f"done again: {repeated}"
-    too_often = {name: times for name, times in after.items() if times > once[name] + (name != "charge")}
+    # One thing more than usual at most, and that once; in the other modes than sync an attempt may be lost, too.
+    most = 1 if is_sync else max(once.values())
+    too_often = {name: times for name, times in after.items() if times > once[name] + most * (name != "charge")}
     if too_often or after.keys() != once.keys():
         return f"left traces: {too_often or sorted(after)}"
     twice = [path for path, times in scene.committed().items() if times > 1]
@@ -87,28 +91,35 @@ def check(scene: Scene, usual: dict[str, Any], once: Counter[str]) -> str:
     return ""
 
 
+#: Where to die, with how many workers, in which mode.
+WAYS = [
+    pytest.param("before", 1, "sync", id="right before a commit"),
+    pytest.param("after", 3, "sync", id="right after a commit, three workers"),
+    pytest.param("before", 3, "async", id="right before a commit, async", marks=pytest.mark.slow),
+    pytest.param("after", 1, "best_effort", id="right after a commit, best effort", marks=pytest.mark.slow),
+]
+
+
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("before", [True, False], ids=["right before a commit", "right after a commit"])
+@pytest.mark.parametrize(("place", "workers", "durability"), WAYS)
 def test_a_kill_at_any_boundary_and_a_resume_change_nothing(
-    nursery: Nursery, tmp_path: Path, before: bool, workers: int
+    nursery: Nursery, tmp_path: Path, place: str, workers: int, durability: str
 ) -> None:
+    options = {"max_workers": workers, "durability": durability}
     whole = Scene(nursery, tmp_path / "whole")
-    usual = whole.run(max_workers=workers).result()
+    usual = whole.run(**options).result()
     once = whole.lines()
-    with Runtime(whole.db) as rt:
-        entries = rt.checkpoint("e").state_version
-        assert told(rt.execution("e").result()) == usual if rt.recover() is None else True
+    entries = Runtime(whole.db).checkpoint("e").state_version
     failures: dict[int, str] = {}
 
     for first in range(1, entries + 1, AT_ONCE):
         scenes = {}
         for at in range(first, min(first + AT_ONCE, entries + 1)):
             scene = Scene(nursery, tmp_path / str(at))
-            scenes[at] = scene, scene.run(at=at, before=before, max_workers=workers)
+            scenes[at] = scene, scene.run(at=at, before=place == "before", **options)
         for at, (scene, child) in scenes.items():
             assert child.wait() == -9, child.errors()
-            problem = check(scene, usual, once)
+            problem = check(scene, usual, once, is_sync=durability == "sync")
             if problem:
                 failures[at] = problem
 

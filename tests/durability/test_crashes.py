@@ -9,8 +9,9 @@ import pytest
 
 import ares
 from ares import ExecutionStatus, Runtime, StepStatus, Workflow
-from tests.durability.children import Ran, WORKFLOWS, counted, traces
+from tests.durability.children import named
 from tests.durability.nursery import DEADLINE, Nursery
+from tests.durability.traces import Ran, counted, traces
 
 New = Callable[..., Runtime]
 
@@ -129,7 +130,7 @@ def test_a_step_that_was_running_beside_a_crash_runs_again_with_what_it_had(
     workflow = "deadly_beside_others"
     assert nursery.start("run", workflow=workflow, db=db, inputs={"effects": effects}).wait() == 7
 
-    with Runtime(db, workflows=[WORKFLOWS[workflow]()]) as rt:
+    with Runtime(db, workflows=[named(workflow)]) as rt:
         handle = rt.execution("e")
         assert handle.status is ExecutionStatus.INTERRUPTED
         result = handle.result()

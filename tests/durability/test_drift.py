@@ -11,8 +11,9 @@ import pytest
 import ares
 from ares import ExecutionStatus, Input, Runtime, StepSpec, StepStatus, Workflow
 from ares.errors import ExecutionConflictError, SerializationError, UsageError, WorkflowChangedError
-from tests.durability.children import Ran, counted, deadly
+from tests.durability.flows import deadly
 from tests.durability.nursery import Nursery
+from tests.durability.traces import Ran, counted
 
 New = Callable[..., Runtime]
 
@@ -345,9 +346,7 @@ def test_an_output_that_cannot_be_stored_fails_its_step(ran: Ran, again: New) ->
 # --- values whose class is not what it was ----------------------------------------------------------------------------
 
 
-def test_a_class_that_is_gone_is_loud_and_the_execution_resumes_once_it_is_back(
-    db: str, ran: Ran, again: New
-) -> None:
+def test_a_class_that_is_gone_is_loud_and_the_execution_resumes_once_it_is_back(db: str, ran: Ran, again: New) -> None:
     def placed(*, knows: bool) -> Workflow:
         wf = Workflow("placed", types=[Place] if knows else [])
         wf.step(lambda: ran.append("makes") or Place(1, 2), id="makes")

@@ -12,8 +12,9 @@ from ares import ExecutionStatus, Runtime, StepStatus, Workflow
 from ares.errors import StoreError
 from ares.journal.protocol import Append
 from ares.stores.sqlite import SqliteStore
-from tests.durability.children import Ran, StoreWrapper
 from tests.durability.nursery import DEADLINE
+from tests.durability.stores import StoreWrapper
+from tests.durability.traces import Ran
 
 New = Callable[..., Runtime]
 
@@ -44,6 +45,13 @@ def pair(first: Callable[..., Any], second: Callable[..., Any]) -> Workflow:
     wf.step(first, id="first")
     wf.step(second, id="second", depends_on=["first"])
     return wf
+
+
+def run_to_its_end(rt: Runtime, wf: Workflow, how: str) -> ares.WorkflowResult:
+    """Execution "e", run on this thread or submitted and waited for."""
+    if how == "run":
+        return rt.run(wf, execution_id="e")
+    return rt.submit(wf, execution_id="e").result(DEADLINE)
 
 
 def seqs(db: str, execution_id: str = "e") -> list[int]:
@@ -113,10 +121,7 @@ def test_when_a_run_returns_everything_is_committed(db: str, again: New, durabil
     wf.step(lambda ctx, item: ctx.emit("seen", item=item), id="each", map_over="source")
     rt = again(durability=durability)
 
-    if how == "run":
-        rt.run(wf, execution_id="e")
-    else:
-        rt.submit(wf, execution_id="e").result(DEADLINE)
+    run_to_its_end(rt, wf, how)
     stored = seqs(db)
 
     assert stored == list(range(1, len(stored) + 1))
@@ -164,7 +169,7 @@ class Full:
 @pytest.mark.parametrize("steps_on", ["auto", "workers", "caller"])
 @pytest.mark.parametrize("durability", ["sync", "async"])
 @pytest.mark.parametrize("how", ["run", "submit"])
-def test_a_commit_that_fails_ends_the_walk_and_the_execution_can_be_resumed(
+def test_a_commit_that_fails_ends_the_walk_and_the_execution_can_be_resumed(  # noqa: PLR0917 - two are fixtures
     tap: Tap, db: str, ran: Ran, again: New, durability: str, steps_on: str, how: str
 ) -> None:
     tap.gate = full = Full(("succeeded", "first"))
@@ -172,10 +177,7 @@ def test_a_commit_that_fails_ends_the_walk_and_the_execution_can_be_resumed(
     rt = again(tap, durability=durability, steps_on=steps_on)
 
     with pytest.raises(StoreError) as failed:
-        if how == "run":
-            rt.run(wf, execution_id="e")
-        else:
-            rt.submit(wf, execution_id="e").result(DEADLINE)
+        run_to_its_end(rt, wf, how)
     begun = ran.since()
     after = rt.execution("e").status
     full.let_go()

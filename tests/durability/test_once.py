@@ -10,8 +10,9 @@ import ares
 from ares import ExecutionStatus, RetryPolicy, Runtime, StepSpec, Workflow
 from ares.errors import SerializationError, StoreError, UsageError
 from ares.stores.sqlite import SqliteStore
-from tests.durability.children import Ran, StoreWrapper, counted, traces
 from tests.durability.nursery import Nursery
+from tests.durability.stores import StoreWrapper
+from tests.durability.traces import Ran, counted, traces
 
 New = Callable[..., Runtime]
 EAGER = RetryPolicy(max_attempts=4, initial_delay=0.0)
@@ -100,9 +101,7 @@ def test_keys_paths_and_elements_keep_apart(ran: Ran, again: New) -> None:
     assert result.outputs["each"] == [[0, 0, 0], [1, 1, 1]]
 
 
-def test_a_set_back_step_keeps_it_and_one_that_rerun_names_forgets_it(
-    ran: Ran, broken: set[str], again: New
-) -> None:
+def test_a_set_back_step_keeps_it_and_one_that_rerun_names_forgets_it(ran: Ran, broken: set[str], again: New) -> None:
     wf = Workflow("forget")
 
     def body(ctx: ares.StepContext) -> None:

@@ -17,8 +17,10 @@ import ares
 from ares import ExecutionStatus, Runtime, Workflow
 from ares.errors import ExecutionBusyError, StoreError
 from ares.stores.sqlite import SqliteStore
-from tests.durability.children import Ran, StoreWrapper, counted, gated, quick, traces
+from tests.durability.flows import gated, quick
 from tests.durability.nursery import DEADLINE, Child, Nursery
+from tests.durability.stores import StoreWrapper
+from tests.durability.traces import Ran, counted, traces
 
 New = Callable[..., Runtime]
 
@@ -374,7 +376,8 @@ def test_recover_leaves_a_nested_run_to_the_one_that_it_is_nested_in(db: str, ra
     with sqlite3.connect(db) as connection:
         connection.execute("UPDATE executions SET status = 'RUNNING', ended_at = NULL WHERE id = ?", (nested,))
         connection.execute(
-            "DELETE FROM entries WHERE kind = 'ended' AND execution = (SELECT key FROM executions WHERE id = ?)", (nested,)
+            "DELETE FROM entries WHERE kind = 'ended' AND execution = (SELECT key FROM executions WHERE id = ?)",
+            (nested,),
         )
     connection.close()
 

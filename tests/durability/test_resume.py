@@ -18,8 +18,8 @@ from ares.errors import (
     RuntimeClosedError,
     UsageError,
 )
-from tests.durability.children import Ran, told
 from tests.durability.nursery import DEADLINE
+from tests.durability.traces import Ran, told
 
 
 def chain(ran: Ran, broken: set[str], **options: Any) -> Workflow:
@@ -47,9 +47,7 @@ def chain(ran: Ran, broken: set[str], **options: Any) -> Workflow:
 # --- completed -------------------------------------------------------------------------------------------------------
 
 
-def test_a_completed_execution_gives_its_stored_result_and_runs_nothing(
-    ran: Ran, again: Callable[[], Runtime]
-) -> None:
+def test_a_completed_execution_gives_its_stored_result_and_runs_nothing(ran: Ran, again: Callable[[], Runtime]) -> None:
     wf = chain(ran, set())
     whole = again().run(wf, execution_id="e")
     ran.since()
@@ -113,9 +111,7 @@ def wf_ids(wf: Workflow) -> list[str]:
     return [spec.id for spec in wf.steps]
 
 
-def test_the_writes_of_what_is_set_back_are_withdrawn(
-    ran: Ran, broken: set[str], again: Callable[[], Runtime]
-) -> None:
+def test_the_writes_of_what_is_set_back_are_withdrawn(ran: Ran, broken: set[str], again: Callable[[], Runtime]) -> None:
     wf = chain(ran, broken)
     broken.add("second")
     failed = again().run(wf, execution_id="e")
@@ -226,9 +222,7 @@ def test_a_resume_asks_for_a_missing_route_again_and_does_not_run_the_body(
     assert ran == ["fork", "right"]
 
 
-def test_what_fail_fast_kept_from_starting_goes_back(
-    ran: Ran, broken: set[str], again: Callable[[], Runtime]
-) -> None:
+def test_what_fail_fast_kept_from_starting_goes_back(ran: Ran, broken: set[str], again: Callable[[], Runtime]) -> None:
     wf = Workflow("fast", fail_fast=True)
 
     def body(name: str) -> Callable[[], str]:
@@ -335,7 +329,9 @@ def test_a_cancelled_execution_is_not_rerun_by_accident(ran: Ran, again: Callabl
 # --- interrupted and pending -----------------------------------------------------------------------------------------
 
 
-def test_a_run_that_was_closed_over_goes_on_and_the_cut_costs_no_attempt(ran: Ran, again: Callable[[], Runtime]) -> None:
+def test_a_run_that_was_closed_over_goes_on_and_the_cut_costs_no_attempt(
+    ran: Ran, again: Callable[[], Runtime]
+) -> None:
     at_second, errors = threading.Event(), []
     wf = chain(ran, set())
 
@@ -489,7 +485,9 @@ def test_a_rerun_may_be_told_by_the_steps_function(tree: Workflow, ran: Ran, aga
     assert ran == ["after"]
 
 
-@pytest.mark.parametrize("name", ["afer", "each[3]", "each[x]", "inside/three", "source[0]", "", "each[-1]", "each[01]"])
+@pytest.mark.parametrize(
+    "name", ["afer", "each[3]", "each[x]", "inside/three", "source[0]", "", "each[-1]", "each[01]"]
+)
 def test_a_rerun_that_names_nothing_is_refused_and_changes_nothing(
     tree: Workflow, ran: Ran, again: Callable[[], Runtime], name: str
 ) -> None:
@@ -521,7 +519,9 @@ def test_a_rerun_of_a_failed_execution_also_runs_what_failed(
     assert ran == ["second", "third", "tidy"]
 
 
-def test_a_branch_that_is_taken_after_a_rerun_leaves_nothing_of_the_other(ran: Ran, again: Callable[[], Runtime]) -> None:
+def test_a_branch_that_is_taken_after_a_rerun_leaves_nothing_of_the_other(
+    ran: Ran, again: Callable[[], Runtime]
+) -> None:
     ways = itertools.cycle(["left", "right"])
     wf = Workflow("ways")
     wf.step(lambda: Goto(next(ways)), id="fork", branches=("left", "right"))

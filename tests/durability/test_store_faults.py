@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 from ares import ExecutionStatus, Runtime, Workflow
 from ares.errors import StoreError
 from ares.stores.sqlite import SqliteStore
-from tests.durability.children import Ran, rich
+from tests.durability.flows import growing
 from tests.durability.nursery import DEADLINE, Nursery
+from tests.durability.one_of_everything import rich
+from tests.durability.traces import Ran
 
 New = Callable[..., Runtime]
 
@@ -54,8 +57,8 @@ def test_a_full_disk_ends_the_walk_and_it_goes_on_when_there_is_room(
 
     def fill() -> None:
         ran.append("fill")
-        with ballast.open("wb", buffering=0) as out, pytest.raises(OSError, match="No space"):
-            while True:
+        with ballast.open("wb", buffering=0) as out, suppress(OSError):
+            while True:  # until there is no space left
                 out.write(bytes(65536) if os.fstat(out.fileno()).st_size < 1_500_000 else bytes(4096))
 
     wf = chain(lambda: ran.append("s0"), fill, lambda: ran.append("s2") or "x" * 100_000, lambda: ran.append("s3"))
@@ -84,18 +87,12 @@ def test_a_file_that_may_not_grow_ends_the_walk(nursery: Nursery, db: str, again
     assert said["error"] == "StoreError"
     assert db in said["text"]
     assert said["execution_id"] == "e"
-    result = again().resume("e", growing())
+    result = again().resume("e", growing([]))
     assert result.status is ExecutionStatus.COMPLETED
     assert said["begun"] < 200
 
 
-def growing() -> Workflow:
-    from tests.durability.children import growing as make
-
-    return make([])
-
-
-# --- a file that is locked, replaced, taken away ------------------------------------------------------------------------
+# --- a file that is locked, replaced, taken away -----------------------------------------------------------------
 
 
 def test_a_lock_of_two_seconds_is_waited_for(db: str, ran: Ran, again: New) -> None:
@@ -179,7 +176,7 @@ def test_a_file_that_is_not_the_one_that_was_opened_ends_the_walk(
     assert failed.value.execution_id == "e"
 
 
-# --- a file that cannot be written from the start ------------------------------------------------------------------------
+# --- a file that cannot be written from the start ----------------------------------------------------------------
 
 
 @pytest.mark.case("C039")

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from ares import ExecutionStatus, Runtime, Workflow
-from tests.durability.children import gated
+from tests.durability.flows import gated
 from tests.durability.nursery import DEADLINE, Nursery
 
 New = Callable[..., Runtime]

@@ -11,8 +11,9 @@ import pytest
 import ares
 from ares import ExecutionStatus, Runtime, StepStatus, Workflow
 from ares.errors import SerializationError
-from tests.durability.children import HOSTILE, Ran, anatomy
+from tests.durability.hostile import HOSTILE, anatomy
 from tests.durability.nursery import DEADLINE, Nursery
+from tests.durability.traces import Ran
 
 if TYPE_CHECKING:
     from nowhere import Unseen  # type: ignore[import-not-found]
@@ -191,11 +192,14 @@ def test_values_pass_by_reference_and_are_stored_as_they_were_returned(again: Ne
     for name, body in (("a", a), ("b", b), ("c", c)):
         wf.step(body, id=name)
 
+    def list_of(a: list[int]) -> list[int]:
+        return list(a)
+
     rt = again()
     straight = rt.run(wf, execution_id="e")
     checkpoint = rt.checkpoint("e")
     stored = again().resume("e", wf)
-    rerun = again().resume("e", wf.replace(c=lambda a: list(a)), rerun=["c"])
+    rerun = again().resume("e", wf.replace(c=list_of), rerun=["c"])
 
     assert straight.outputs["c"][:3] == [1, 2, 3]  # by reference: the contract says to treat inputs as immutable
     assert checkpoint.outputs["a"] == [1, 2]

@@ -1,11 +1,16 @@
 """Ctrl-C in a real process: at whatever moment, the program ends soon and the execution can go on."""
 
+import textwrap
+import time
 from pathlib import Path
 
 import pytest
 
 from ares import ExecutionStatus, Runtime, StepSpec, StepStatus, Workflow
-from tests.engine.helpers import Child, seconds_since
+from tests.engine.helpers import Child, Task, seconds_since
+
+#: Of the moments at which Ctrl-C is pressed.
+SEED = 17
 
 PRELUDE = """
     import os, signal, sys, threading, time
@@ -30,8 +35,6 @@ PRELUDE = """
 
 
 def program(body: str) -> str:
-    import textwrap
-
     return textwrap.dedent(PRELUDE) + textwrap.dedent(body)
 
 
@@ -90,30 +93,43 @@ RETRY = """
 """
 
 
-@pytest.mark.parametrize("file", ["", "ares.db"], ids=["memory", "sqlite"])
-@pytest.mark.parametrize(
-    "source",
-    [INLINE, WORKERS, BESIDE_A_TIMEOUT, NESTED, NESTED_WORKERS, SUBMITTED, RETRY],
-    ids=["inline", "workers", "timeout", "nested", "nested_workers", "submitted", "retry"],
-)
-def test_ctrl_c_ends_the_program_within_three_seconds(tmp_path: Path, file: str, source: str) -> None:
-    import time
+PROGRAMS = {
+    "inline": INLINE,
+    "workers": WORKERS,
+    "beside a timeout": BESIDE_A_TIMEOUT,
+    "nested": NESTED,
+    "nested workers": NESTED_WORKERS,
+    "submitted": SUBMITTED,
+    "retry": RETRY,
+}
 
-    with Child(program(source), str(tmp_path / file) if file else "", "", warnings="default") as child:
-        assert child.hear() == "ready"
-        pressed = time.monotonic()
-        child.interrupt()
-        code, out, err = child.finish(timeout=10)
-        took = seconds_since(pressed)
 
-    assert out.split() == ["KeyboardInterrupt", "INTERRUPTED"], out + err
-    assert code == 130
-    assert took < 3.0 + 0.5, took  # half a second for the interpreter
-    assert err == ""
-    if file:
-        with Runtime(tmp_path / file) as rt:
-            assert rt.execution("x").status is ExecutionStatus.INTERRUPTED
-            assert {e.status for e in rt.executions()} == {ExecutionStatus.INTERRUPTED}
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_ctrl_c_ends_a_program_within_three_seconds_wherever_it_is(tmp_path: Path, store: str) -> None:
+    files = {name: tmp_path / f"{name}.db" for name in PROGRAMS}
+    ended: dict[str, tuple[int, list[str], str]] = {}
+    took: dict[str, float] = {}
+
+    def press(name: str) -> None:
+        file = str(files[name]) if store == "sqlite" else ""
+        with Child(program(PROGRAMS[name]), file, "", warnings="default") as child:
+            assert child.hear() == "ready"
+            pressed = time.monotonic()
+            child.interrupt()
+            code, out, err = child.finish(timeout=10)
+            took[name] = seconds_since(pressed)
+            ended[name] = (code, out.split(), err)
+
+    for task in [Task(press, name) for name in PROGRAMS]:
+        task.result(30)
+
+    assert ended == dict.fromkeys(PROGRAMS, (130, ["KeyboardInterrupt", "INTERRUPTED"], ""))
+    # A second more, for seven interpreters that end at once.
+    assert {name: seconds for name, seconds in took.items() if seconds > 3.0 + 1.0} == {}
+    if store == "sqlite":
+        for file in files.values():
+            with Runtime(file) as rt:
+                assert {e.status for e in rt.executions()} == {ExecutionStatus.INTERRUPTED}
 
 
 @pytest.mark.case("C017")
@@ -171,8 +187,6 @@ def test_bodies_that_see_it_may_end_in_order(tmp_path: Path) -> None:
 
 
 def test_a_second_ctrl_c_does_not_wait_for_anything(tmp_path: Path) -> None:
-    import time
-
     source = """
     wf = Workflow("w")
     wf.step(lambda: say("ready") or time.sleep(3600), id="a", timeout=3000)
@@ -208,7 +222,8 @@ def test_ctrl_c_at_any_moment_leaves_an_execution_that_can_go_on(tmp_path: Path,
     """Real signals at random moments of many short runs, commits included."""
     source = """
     import random
-    from ares.errors import RuntimeClosedError
+
+    kind, seed = kind.split()
 
     def make():
         wf = Workflow("w")
@@ -220,27 +235,25 @@ def test_ctrl_c_at_any_moment_leaves_an_execution_that_can_go_on(tmp_path: Path,
                 wf.add(StepSpec(f"s{i}", lambda i=i: ran.append(i)))
         return wf
 
-    draw = random.Random(3)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)  # a Ctrl-C that comes by itself
+    draw = random.Random(int(seed))
     wf = make()
     interrupts = 0
     rt.start()
-    for trial in range(40):
+    for trial in range(60):
         ran, took = [], 0.0
         id = f"run-{trial}"
-        delay = draw.random() * 0.02
-        pressing = threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT))
         try:
-            pressing.start()
             begun = time.monotonic()
+            signal.setitimer(signal.ITIMER_REAL, 0.0001 + draw.random() * 0.015)
             try:
                 rt.run(wf, execution_id=id)
             finally:
                 took = time.monotonic() - begun
-            pressing.join()
-            time.sleep(0.001)
+            time.sleep(0.1)
         except KeyboardInterrupt:
             interrupts += 1
-            assert took < 2.9, took
+            assert took < 2.0, took
         found = [e.execution_id for e in rt.executions()]
         if id in found and rt.execution(id).status != "COMPLETED":
             before = len(ran)
@@ -257,7 +270,7 @@ def test_ctrl_c_at_any_moment_leaves_an_execution_that_can_go_on(tmp_path: Path,
     say("survived")
     rt.close()
     """
-    with Child(program(source), str(tmp_path / "ares.db"), kind, warnings="default") as child:
+    with Child(program(source), str(tmp_path / "ares.db"), f"{kind} {SEED}", warnings="default") as child:
         code, out, err = child.finish(timeout=50)
 
     assert out.split() == ["survived"], out + err

@@ -16,6 +16,7 @@ class Work:
         self.threads: set[int] = set()
         self.turns = 0
         self.is_over = False
+        self.due: float | None = None
         self.turned = threading.Event()
         self.clerk = Clerk(self.turn, "clerk")
 
@@ -25,7 +26,7 @@ class Work:
             self.turns += 1
             self.turned.set()
             self.clerk.awake()
-            return None if self.is_over else self.clerk.sleep(None)
+            return None if self.is_over else self.clerk.sleep(self.due)
 
     def end(self) -> None:
         with self.lock:
@@ -48,11 +49,15 @@ def test_it_sleeps_briefly_once_and_then_long() -> None:
     with work.lock:
         assert work.clerk.must_wake(urgent=False)  # anything wakes a long sleeper
         assert not work.clerk.must_wake(urgent=True)  # somebody is about to
-    work.turned.clear()
+        work.due = 30.0
+        work.turned.clear()
     work.clerk.wake()
     assert work.turned.wait(10)
     with work.lock:
-        assert not work.clerk.must_wake(urgent=False)  # a brief sleeper only what is urgent
+        assert not work.clerk.must_wake(urgent=False)  # a brief sleeper only by what is urgent
+        assert work.clerk.must_wake(urgent=True)
+        work.due = None
+    work.clerk.wake()
 
     work.end()
     assert clerks() == 0

@@ -14,7 +14,7 @@ import attrs
 from ares.errors import AresError, NotDone, RouteError, StepCancelledError, UsageError
 from ares.walk import facts as f
 from ares.walk.agenda import Work, WorkKind
-from ares.walk.instance import Instance, source_item
+from ares.walk.instance import Instance, Scope, source_item
 from ares.walk.judge import Failure, describe, judge
 from ares.walk.route import check_route, decide_route, unrouted
 from ares.walk.table import STATUS, Phase
@@ -68,7 +68,6 @@ class Driver(Hand):
         self.committed = 0
         self.crashes = 0
         self.resumes = 0
-        self.was_cut = False
         super().__init__(case.workflow, case.inputs)
         self.holds_back = weather.is_sync
 
@@ -252,14 +251,12 @@ class Driver(Hand):
     def _die(self) -> None:
         """The process dies, and loses what was not committed."""
         self.crashes += 1
-        self.was_cut = True
         least = self.committed if self.weather.is_sync else 0
         self._restart(self.random.randint(max(least, 1), len(self.journal)))
 
     def _stop_and_resume(self) -> None:
         """The process stops in good order."""
         self.crashes += 1
-        self.was_cut = True
         self.give(f.Interrupted(self._in_flight()))
         self._restart(len(self.journal))
 
@@ -319,7 +316,16 @@ class Driver(Hand):
         if state.overdue is not None:
             overdue.add("")
         cancelled = state.cancelled is not None
-        return Judge(self.case, self.results(), self.ran(), cancelled, frozenset(overdue), self.was_cut)
+        return Judge(self.case, self.results(), self.ran(), cancelled, frozenset(overdue))
+
+    def variables(self, scope: Scope) -> dict[str, Any]:
+        """What the writes in a scope add up to."""
+        workflow = scope.graph.workflow
+        values = dict(workflow.variables)
+        for name, value, _ in scope.writes:
+            reducer = workflow.reducer(name)
+            values[name] = value if reducer is None else reducer(values[name], value)
+        return values
 
 
 def _waits_for(work: Work) -> bool:

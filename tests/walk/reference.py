@@ -9,7 +9,7 @@ Both see an outcome as ``Result``s by path, so that a shell's result can be judg
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -155,24 +155,6 @@ def given_to(case: Case, node: Node, results: Mapping[str, Result], graph: Graph
         elif binding.kind is BindingKind.INPUT:
             given[binding.parameter] = case.inputs[binding.name]
     return given
-
-
-def expected_variables(graph: Graph, prefix: str, results: Mapping[str, Result], case: Case, ran: Counter[str]) -> Any:
-    """What the variables of a scope are in the end: the last ``v``, the tokens in ``log``, the sum in ``total``."""
-    final: dict[str, Any] = {"v": "start", "log": [], "total": 0}
-    for index in graph.order:
-        node = graph.nodes[index]
-        path = prefix + node.id
-        if results[path].status != COMPLETED:
-            continue
-        writers = [path] if node.map_source is None else [f"{path}[{i}]" for i in range(len(results[path].output))]
-        for writer in writers:
-            if results[writer].status != COMPLETED or is_reconciled(results[writer]):
-                continue
-            for name in case.script.plans[f"{graph.workflow.id}/{node.id}"].writes:
-                value = case.script.written(name, writer, ran[writer] - 1)
-                final[name] = value if name == "v" else final[name] + value
-    return {"v": final["v"], "log": sorted(final["log"]), "total": final["total"]}
 
 
 # --- the one outcome ----------------------------------------------------------------------------------------------
@@ -342,7 +324,6 @@ class Judge:
         ran: how many runs of each body ended, all attempts of all times together.
         cancelled: whether the execution was cancelled.
         overdue: prefixes of the scopes whose time was up; empty for the execution's own.
-        crashed: whether something was cut short with its process.
     """
 
     case: Case
@@ -350,7 +331,6 @@ class Judge:
     ran: Counter[str]
     cancelled: bool = False
     overdue: frozenset[str] = frozenset()
-    crashed: bool = False
 
     def check(self, status: str) -> None:
         """Raise ``Wrong`` for what cannot be; ``status`` is the execution's."""
@@ -359,6 +339,30 @@ class Judge:
         broken = any(self.results[i].is_broken for i in graph.ids(range(len(graph.nodes))))
         expected = "CANCELLED" if self.cancelled else FAILED if "" in self.overdue or broken else COMPLETED
         self._must(status == expected, "execution", f"is {status}, not {expected}")
+
+    def check_variables(self, variables: Mapping[str, Any], prefix: str = "", graph: Graph | None = None) -> None:
+        """Raise ``Wrong`` if the variables of a scope are not what its steps wrote: ``log`` in whatever order."""
+        graph = graph or self.case.workflow.graph()
+        expected: dict[str, Any] = {"v": "start", "log": [], "total": 0}
+        for path, node in self._writers(graph, prefix):
+            for name in self.case.script.plans[f"{graph.workflow.id}/{node.id}"].writes:
+                value = self.case.script.written(name, path, self.ran[path] - 1)
+                expected[name] = value if name == "v" else expected[name] + value
+        for name, value in expected.items():
+            found = sorted(variables[name]) if name == "log" else variables[name]
+            self._must(found == (sorted(value) if name == "log" else value), prefix, f"{name} is {found}, not {value}")
+
+    def _writers(self, graph: Graph, prefix: str) -> Iterator[tuple[str, Node]]:
+        """The bodies whose writes took effect, each after those before it."""
+        for index in graph.order:
+            node = graph.nodes[index]
+            path = prefix + node.id
+            if self.results[path].status != COMPLETED or node.child is not None:
+                continue
+            elements = len(self.results[path].output) if node.map_source is not None else 0
+            for writer in [path] if node.map_source is None else [f"{path}[{i}]" for i in range(elements)]:
+                if self.results[writer].status == COMPLETED and not is_reconciled(self.results[writer]):
+                    yield writer, node
 
     def _must(self, holds: bool, path: str, rule: str) -> None:
         if not holds:

@@ -16,7 +16,10 @@ def judged(case: Case, weather: Weather) -> Driver:
     driver = Driver(case, weather)
     status = driver.drive()
     driver.check()
-    driver.judge().check(status)
+    judge = driver.judge()
+    judge.check(status)
+    for scope in driver.walk.state.scopes.values():
+        judge.check_variables(driver.variables(scope), scope.prefix, scope.graph)
     Police(driver.graph).read(driver.facts)
     return driver
 
