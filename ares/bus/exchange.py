@@ -3,11 +3,14 @@
 *Wanted or not* is looked up in an index by type, which is replaced as a whole when somebody comes or goes. So an event
 that nobody wants costs a look-up, and is never made.
 
-*Order.* Each stream belongs to one sequencer, and passes through it one event at a time: all who receive events of the
-stream receive them in the same order. When ``emit`` returns, every buffer has the event or has counted it as dropped.
-Nobody's code runs in here and nothing waits, so passing an event on takes microseconds, for which others of the same
-sequencer wait. One exception: a finalizer that the garbage collector runs in the middle may emit, too. That is why the
-lock is reentrant; what such an emitter leaves is passed on by the one it interrupted, after its own.
+*Order.* Events pass one at a time, through one sequencer, so that all who receive events of a stream receive them in
+the same order. When ``emit`` returns, every buffer has the event or has counted it as dropped.
+
+*Never blocks.* Whoever passes an event on holds the sequencer's lock for microseconds: no lock is taken under it,
+nothing waits, nobody's code runs. So it may be taken anywhere, also in a finalizer that the garbage collector runs
+XX
+while it passed an event on, there is more to it: the lock is reentrant, and what the finalizer emits is passed on by the
+one it interrupted, after its own.
 
 *Ends.* An event that ends a stream is never dropped, and ends the subscriptions that want only that stream; also those
 that come too late for it, as long as it is remembered.
@@ -37,9 +40,8 @@ _BEGINNINGS: Final = frozenset({EventType.WORKFLOW_STARTED, EventType.WORKFLOW_R
 #: Passed on whether or not anybody wants them.
 _BOUNDS: Final = ENDS | _BEGINNINGS
 
-_SEQUENCERS: Final = 16
-#: Streams whose end each sequencer remembers.
-_REMEMBERED: Final = 64
+#: Streams whose end is remembered.
+_REMEMBERED: Final = 1_000
 
 
 class Box(Protocol):
@@ -97,21 +99,6 @@ def _wants_type(box: Box, event_type: str) -> bool:
     return not box.filter.types or event_type in box.filter.types
 
 
-class _Sequencer:
-    __slots__ = ("count", "ended", "is_passing", "lock", "number", "waiting")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.lock = threading.RLock()
-        #: Events made, for their ids.
-        self.count = 0
-        #: More than one only when a finalizer emits while an event is passed on.
-        self.waiting: deque[Event] = deque()
-        self.is_passing = False
-        #: Streams whose end has passed, oldest first.
-        self.ended: dict[str, None] = {}
-
-
 class Exchange:
     """See above. Any thread.
 
@@ -123,28 +110,38 @@ class Exchange:
     def __init__(self, prefix: str, on_drop: Callable[[Box, Event], None]) -> None:
         self._prefix = prefix
         self._on_drop = on_drop
+        #: Guards who is there; never held together with the sequencer's.
         self._lock = threading.RLock()
         self._boxes: dict[Box, None] = {}
         self._index = _Index(())
         self._is_over = False
-        self._sequencers = tuple(_Sequencer(number) for number in range(_SEQUENCERS))
+        #: The sequencer's; guards what follows.
+        self._sequence = threading.RLock()
+        #: Events made here, for their ids.
+        self._count = 0
+        #: Holds more than one only when a finalizer emits while an event is passed on.
+        self._waiting: deque[Event] = deque()
+        self._is_passing = False
+        #: Streams whose end has passed, oldest first.
+        self._ended: dict[str, None] = {}
 
     # --- who is there --------------------------------------------------------------------------------
 
     def attach(self, box: Box) -> None:
         """From now on ``box`` is offered what its filter selects."""
         with self._lock:
-            if self._is_over:
-                box.end()
-                return
-            self._boxes[box] = None
-            self._index = _Index(self._boxes)
-        for stream_id in box.filter.stream_ids:
-            sequencer = self._sequencer(stream_id)
-            with sequencer.lock:
-                is_over = stream_id in sequencer.ended and box.stream_ended(stream_id)
-            if is_over:
-                self.detach(box)
+            is_over = self._is_over
+            if not is_over:
+                self._boxes[box] = None
+                self._index = _Index(self._boxes)
+        if is_over:
+            box.end()
+            return
+        with self._sequence:
+            for stream_id in box.filter.stream_ids:
+                is_over = (stream_id in self._ended and box.stream_ended(stream_id)) or is_over
+        if is_over:
+            self.detach(box)
 
     def detach(self, box: Box) -> None:
         """``box`` is offered nothing any more, except what is on its way."""
@@ -178,66 +175,67 @@ class Exchange:
             return
         _check(stream_id, event_type, module)
         copy = _copy(event_type, payload)
-        sequencer = self._sequencer(stream_id)
-        with sequencer.lock:
-            sequencer.count += 1
-            event_id = f"{self._prefix}.{sequencer.number}-{sequencer.count}"
-            event = Event(event_id, None, stream_id, event_type, module, copy, datetime.now(UTC))
-            dropped = self._pass_on(sequencer, event)
-        self._report(dropped)
+        at = datetime.now(UTC)
+        with self._sequence:
+            self._count += 1
+            event = Event(f"{self._prefix}-{self._count}", None, stream_id, event_type, module, copy, at)
+            aftermath = self._pass_on(event)
+        if aftermath:
+            self._clear_up(aftermath)
 
     def publish(self, events: Iterable[Event]) -> None:
         """Pass on events that were made elsewhere, in order. Never blocks."""
         for event in events:
             if self.wants(event.type):
-                sequencer = self._sequencer(event.stream_id)
-                with sequencer.lock:
-                    dropped = self._pass_on(sequencer, event)
-                self._report(dropped)
+                with self._sequence:
+                    aftermath = self._pass_on(event)
+                if aftermath:
+                    self._clear_up(aftermath)
 
-    # --- passing on --------------------------------------------------------------------------------------
+    # --- under the sequencer's lock --------------------------------------------------------------------
 
-    def _sequencer(self, stream_id: str) -> _Sequencer:
-        return self._sequencers[hash(stream_id) % _SEQUENCERS]
-
-    def _pass_on(self, sequencer: _Sequencer, event: Event) -> list[tuple[Box, Event]]:
-        """Under the sequencer's lock. Returns what was dropped."""
-        dropped: list[tuple[Box, Event]] = []
-        sequencer.waiting.append(event)
-        if sequencer.is_passing:
-            return dropped  # this very thread is passing one on, further down its stack
-        sequencer.is_passing = True
+    def _pass_on(self, event: Event) -> list[tuple[Box, Event | None]]:
+        """Returns who lost an event, and (None) who wants no more."""
+        aftermath: list[tuple[Box, Event | None]] = []
+        self._waiting.append(event)
+        if self._is_passing:
+            return aftermath  # this very thread is passing one on, further down its stack
+        self._is_passing = True
         try:
-            while sequencer.waiting:
-                self._offer(sequencer, sequencer.waiting.popleft(), dropped)
+            while self._waiting:
+                self._offer(self._waiting.popleft(), aftermath)
         finally:
-            sequencer.is_passing = False
-        return dropped
+            self._is_passing = False
+        return aftermath
 
-    def _offer(self, sequencer: _Sequencer, event: Event, dropped: list[tuple[Box, Event]]) -> None:
+    def _offer(self, event: Event, aftermath: list[tuple[Box, Event | None]]) -> None:
         index = self._index
         is_end = event.type in ENDS
         for box in index.by_type.get(event.type, index.any_type):
             if not box.offer(event, keep=is_end):
-                dropped.append((box, event))  # noqa: PERF401 - setting up a generator would cost more than it saves
+                aftermath.append((box, event))  # noqa: PERF401 - setting up a generator would cost more than it saves
         if index.by_stream:
-            dropped += [(box, event) for box in index.of_stream(event) if not box.offer(event, keep=is_end)]
+            aftermath += [(box, event) for box in index.of_stream(event) if not box.offer(event, keep=is_end)]
         if is_end:
-            self._end_stream(sequencer, event.stream_id)
-        elif sequencer.ended:
-            sequencer.ended.pop(event.stream_id, None)
+            self._remember_end(event.stream_id)
+            over = [box for box in index.by_stream.get(event.stream_id, ()) if box.stream_ended(event.stream_id)]
+            aftermath += [(box, None) for box in over]
+        elif self._ended:
+            self._ended.pop(event.stream_id, None)
 
-    def _end_stream(self, sequencer: _Sequencer, stream_id: str) -> None:
-        sequencer.ended[stream_id] = None
-        if len(sequencer.ended) > _REMEMBERED:
-            del sequencer.ended[next(iter(sequencer.ended))]
-        for box in self._index.by_stream.get(stream_id, ()):
-            if box.stream_ended(stream_id):
+    def _remember_end(self, stream_id: str) -> None:
+        self._ended[stream_id] = None
+        if len(self._ended) > _REMEMBERED:
+            del self._ended[next(iter(self._ended))]
+
+    # --- and after it ----------------------------------------------------------------------------------
+
+    def _clear_up(self, aftermath: list[tuple[Box, Event | None]]) -> None:
+        for box, lost in aftermath:
+            if lost is None:
                 self.detach(box)
-
-    def _report(self, dropped: list[tuple[Box, Event]]) -> None:
-        for box, event in dropped:
-            self._on_drop(box, event)
+            else:
+                self._on_drop(box, lost)
 
 
 def _check(stream_id: object, event_type: object, module: object) -> None:

@@ -43,7 +43,8 @@ class Executions:
 
     def __init__(self, say: Say = silent) -> None:
         self._say = say
-        # Reentrant: a finalizer that the garbage collector runs in here may log, and a log sink may emit.
+        # Reentrant: a finalizer that the garbage collector runs in here may emit an event, and that may be dropped.
+        # Nobody waits for another lock while he holds this one.
         self._lock = threading.RLock()
         self._open: dict[str, _Execution] = {}
         #: What every execution is to hear.

@@ -3,15 +3,15 @@
 The *control lane* never blocks and is unbounded, because each message in it has a caller who waits, or a timeout. The
 *event lane* is bounded and drops. Calls come first, always: a flood of events delays a call by one event at most.
 
-Putting and closing share one lock. So a message is either refused, or in the lane when ``close`` looks, and whoever
-closes can answer it; none gets lost between the two.
+Putting and closing share one lock, the owner's. So a message is either refused, or in the lane when ``close`` looks,
+and whoever closes can answer it; none gets lost between the two.
 
 The one reader sleeps on a ``SimpleQueue``, whose put and get are single calls of C. A call that is put wakes it. An
 event wakes it when it is in *deep* sleep. After it has taken events it sleeps *light* for ``REST`` seconds, and is only
 woken for a lane that is half full. What wakes it for events is a token in the control lane.
 
-The lock is its owner's, who may change things of its own together with the mailbox. It is reentrant: a finalizer that
-the garbage collector runs in here may emit an event.
+Offering an event takes no lock (``ares.bus.lane`` says why). The reader who falls asleep says so and looks at the lane
+after that; whoever offers puts the event into the lane and looks at the sleeper after that. One of them sees the other.
 """
 
 import time
@@ -20,7 +20,7 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from ares.bus.buffer import REST, Counts, EventBuffer
+from ares.bus.lane import REST, Counts, EventLane
 from ares.events import Delivery, Event
 
 
@@ -31,7 +31,6 @@ class _Sleep(Enum):
 
 
 _AWAKE, _LIGHT, _DEEP = _Sleep
-
 
 #: What ``get`` returns instead of a message when it is time to take events.
 EVENTS_WAIT: Final = object()
@@ -45,17 +44,17 @@ class Mailbox:
     """Both lanes of one actor.
 
     Args:
-        lock: Guards it; reentrant.
+        lock: Guards the control lane; reentrant.
         capacity: Of the event lane; 0 for a reader that wants none.
     """
 
     def __init__(self, lock: AbstractContextManager[Any], capacity: int = 0) -> None:
         self._lock = lock
         self._control: SimpleQueue[Any] = SimpleQueue()
-        self._buffer = EventBuffer(capacity)
+        self._is_closed = False
         self._has_events: Final = capacity > 0
         self._takes_events = self._has_events
-        self._is_closed = False
+        self._events = EventLane(capacity)
         self._sleep = _AWAKE
         #: Until when the reader rests, in seconds of the monotonic clock.
         self._rests_until = 0.0
@@ -77,48 +76,32 @@ class Mailbox:
             raise MailboxClosedError
         self._control.put(message)
 
-    def offer(self, event: Event, *, keep: bool = False) -> bool:
-        """Keep an event, unless its lane is full; ``keep`` is for one that must not be dropped. True if it was kept,
-        or not wanted any more."""
-        with self._lock:
-            if not self._takes_events:
-                return True
-            is_kept = self._buffer.offer(event, keep=keep)
-            sleep = self._sleep
-            if sleep is not _AWAKE and (sleep is _DEEP or len(self._buffer) >= self._buffer.half):
-                self._sleep = _AWAKE
-                self._control.put(EVENTS_WAIT)
-            return is_kept
-
     def end_events(self) -> None:
         """Take no more events; those that wait stay."""
-        with self._lock:
-            self._takes_events = False
+        self._takes_events = False
 
-    def discard_events(self) -> int:
-        """Take no more events and drop those that wait. Returns how many."""
-        with self._lock:
-            self._takes_events = False
-            return self._buffer.discard()
-
-    def close(self) -> list[Any]:
-        """Take no more messages. Returns those that nobody will see now, in order; events are discarded.
-
-        For the reader, or when there is none any more.
-        """
-        with self._lock:
-            self._is_closed = True
-            self.discard_events()
-            rest = []
-            with suppress(Empty):
-                while True:
-                    rest.append(self._control.get_nowait())
-            return [message for message in rest if message is not EVENTS_WAIT]
+    def discard_events(self) -> None:
+        """Take no more events and drop those that wait."""
+        self._takes_events = False
+        self._events.close()
 
     def counts(self) -> Counts:
         """The books of the event lane."""
-        with self._lock:
-            return self._buffer.counts()
+        return self._events.counts()
+
+    # --- one thread at a time ------------------------------------------------------------------------
+
+    def offer(self, event: Event, *, keep: bool = False) -> bool:
+        """Keep an event, unless its lane is full; ``keep`` is for one that must not be dropped. True if it was kept,
+        or is not wanted any more."""
+        if not self._takes_events:
+            return True
+        is_kept = self._events.offer(event, keep=keep)
+        sleep = self._sleep
+        if sleep is not _AWAKE and (sleep is _DEEP or len(self._events) >= self._events.half):
+            self._sleep = _AWAKE
+            self._control.put(EVENTS_WAIT)
+        return is_kept
 
     # --- the reader --------------------------------------------------------------------------------
 
@@ -134,8 +117,7 @@ class Mailbox:
                 message = self._control.get(timeout=pause)
             except Empty:
                 continue  # rested
-            with self._lock:
-                self._sleep = _AWAKE
+            self._sleep = _AWAKE
             return message
 
     def empty(self) -> bool:
@@ -144,20 +126,31 @@ class Mailbox:
 
     def take_event(self) -> Delivery | None:
         """The oldest event, or None. The reader rests after that."""
+        delivery = self._events.take()
+        if delivery is None:
+            self._rests_until = time.monotonic() + REST
+        return delivery
+
+    def close(self) -> list[Any]:
+        """Take no more messages. Returns those that nobody will see now, in order; events are dropped.
+
+        For the reader, or when there is none any more.
+        """
         with self._lock:
-            delivery = self._buffer.take()
-            if delivery is None:
-                self._rests_until = time.monotonic() + REST
-            return delivery
+            self._is_closed = True
+        self.discard_events()
+        rest = []
+        with suppress(Empty):
+            while True:
+                rest.append(self._control.get_nowait())
+        return [message for message in rest if message is not EVENTS_WAIT]
 
     def _fall_asleep(self) -> float | None:
         """How long to wait for a message, None for as long as it takes; 0 when events are to be taken now."""
-        with self._lock:
-            rest = self._rests_until - time.monotonic()
-            # Before the look at the lane: an event that a finalizer puts into it from here on wakes the reader.
-            self._sleep = _DEEP if rest <= 0 else _LIGHT
-            waiting = len(self._buffer)
-            if waiting and self.empty() and (rest <= 0 or waiting >= self._buffer.half):
-                self._sleep = _AWAKE
-                return 0
-            return None if rest <= 0 else rest
+        rest = self._rests_until - time.monotonic()
+        self._sleep = _DEEP if rest <= 0 else _LIGHT
+        waiting = len(self._events)
+        if waiting and self.empty() and (rest <= 0 or waiting >= self._events.half):
+            self._sleep = _AWAKE
+            return 0
+        return None if rest <= 0 else rest

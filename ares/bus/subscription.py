@@ -1,15 +1,22 @@
-"""A reader's own buffer of events: it is woken like an actor is, and ends when there will be no more.
+"""A reader's own lane of events: it is woken like an actor is, and ends when there will be no more.
 
-The lock is reentrant: a finalizer that the garbage collector runs in here may emit an event.
+Offering an event takes no lock (``ares.bus.lane`` says why). Readers, of whom there may be several, share one among
+themselves. A reader that finds nothing says how many events are worth waking for, looks once more, and sleeps on a
+bell; whoever offers looks at that after the event is in the lane. A bell wakes one reader, and one that is woken passes
+it on if there is more to be had, or nothing at all any more.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Self
+from queue import Empty, SimpleQueue
+from typing import Final, Self
 
-from ares.bus.buffer import REST, Counts, EventBuffer
+from ares.bus.lane import REST, Counts, EventLane
 from ares.events import Delivery, Event, EventFilter
+
+#: More events than there will ever be: nobody sleeps.
+_NEVER: Final = 1 << 62
 
 
 class BusSubscription:
@@ -21,15 +28,19 @@ class BusSubscription:
 
     def __init__(self, filter: EventFilter, buffer: int, on_close: Callable[["BusSubscription"], None]) -> None:
         self.filter = filter
-        self._lock = threading.RLock()
-        self._buffer = EventBuffer(buffer)
+        self._events = EventLane(buffer)
         self._on_close = on_close
-        #: Streams that have not ended, where only certain ones are wanted.
+        #: Streams that have not ended, where only certain ones are wanted. Of the one who offers.
         self._streams = set(filter.stream_ids)
+        #: Set once.
         self._is_over = False
-        #: Readers that sleep: the lock whose release wakes each, and how many events it takes to wake it.
-        self._sleepers: dict[threading.Lock, int] = {}
-        #: Until when a reader that falls asleep is not woken for a few events, in seconds of the monotonic clock.
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        #: How many events are to ring it.
+        self._rings_at = _NEVER
+        #: Guards what is the readers'. Reentrant: a finalizer that the garbage collector runs in here may close this.
+        self._lock = threading.RLock()
+        self._sleepers = 0
+        #: Until when it takes a lane that is half full, in seconds of the monotonic clock.
         self._rests_until = 0.0
 
     def __repr__(self) -> str:
@@ -54,46 +65,49 @@ class BusSubscription:
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            with self._lock:
-                delivery = self._take()
-                if delivery is not None or self._is_over:
-                    return delivery
+            is_over = self._is_over  # before the look at the lane: what came before the end is not missed
+            delivery = self._take()
+            if delivery is not None or is_over:
+                return delivery
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"no event in {timeout:g} s")
             self._sleep(until)
 
     def _take(self) -> Delivery | None:
-        delivery = self._buffer.take()
-        if delivery is not None and not len(self._buffer):
-            self._rests_until = time.monotonic() + REST
-        return delivery
+        with self._lock:
+            delivery = self._events.take()
+            left = len(self._events)
+            if delivery is not None and not left:
+                self._rests_until = time.monotonic() + REST
+            if self._sleepers and (left or self._is_over):
+                self._bell.put(None)
+            return delivery
 
     def _sleep(self, until: float | None) -> None:
         """Sleep until it is worth looking again."""
-        gate = threading.Lock()
-        gate.acquire()
         now = time.monotonic()
-        rest = self._rests_until - now
-        ends = [] if until is None else [until - now]
-        if rest > 0:
-            ends.append(rest)
+        pause = threading.TIMEOUT_MAX if until is None else max(until - now, 0)
+        with self._lock:
+            rest = self._rests_until - now
+            needed = self._events.half if rest > 0 else 1
+            self._sleepers += 1
+            self._rings_at = min(self._rings_at, needed)
         try:
-            with self._lock:
-                needed = self._sleepers[gate] = self._buffer.half if rest > 0 else 1
-                # Only now: an event that comes from here on wakes this reader.
-                if len(self._buffer) >= needed or self._is_over:
-                    return
-            gate.acquire(timeout=min([threading.TIMEOUT_MAX, *(max(end, 0) for end in ends)]))
+            if len(self._events) < needed and not self._is_over:
+                self._bell.get(timeout=min(pause, rest) if rest > 0 else pause)
+        except Empty:
+            return
         finally:
             with self._lock:
-                self._sleepers.pop(gate, None)
+                self._sleepers -= 1
+                # Whoever rang has reset it; others may still sleep, and it does no harm to wake them for less.
+                self._rings_at = 1 if self._sleepers else _NEVER
 
     # --- the books -----------------------------------------------------------------------------------
 
     def counts(self) -> Counts:
         """The four figures at one moment."""
-        with self._lock:
-            return self._buffer.counts()
+        return self._events.counts()
 
     @property
     def matched(self) -> int:
@@ -125,19 +139,16 @@ class BusSubscription:
 
     def close(self) -> None:
         """Want no more. Drops what is pending; any thread, any number of times, at any moment."""
-        with self._lock:
-            self._is_over = True
-            self._buffer.discard()
-            self._wake()
+        self.end()
+        self._events.close()
         self._on_close(self)
-
-    # --- what the bus does with it -------------------------------------------------------------------
 
     @property
     def is_over(self) -> bool:
         """Whether there will be no more than what is pending."""
-        with self._lock:
-            return self._is_over
+        return self._is_over
+
+    # --- what the bus does with it -------------------------------------------------------------------
 
     @property
     def label(self) -> str:
@@ -145,32 +156,25 @@ class BusSubscription:
         return "a subscription"
 
     def offer(self, event: Event, *, keep: bool = False) -> bool:
-        """Keep an event for the reader, unless its buffer is full. True if it was kept, or is not wanted any more."""
-        with self._lock:
-            if self._is_over:
-                return True
-            is_kept = self._buffer.offer(event, keep=keep)
-            if self._sleepers:
-                self._wake(len(self._buffer))
-            return is_kept
+        """Keep an event for the reader, unless its lane is full. True if it was kept, or is not wanted any more. One
+        thread at a time."""
+        if self._is_over:
+            return True
+        is_kept = self._events.offer(event, keep=keep)
+        if len(self._events) >= self._rings_at:
+            self._rings_at = _NEVER
+            self._bell.put(None)
+        return is_kept
 
     def stream_ended(self, stream_id: str) -> bool:
-        """One of the streams that it asked for will have no more events. Returns whether none will."""
-        with self._lock:
-            self._streams.discard(stream_id)
-            if not self._streams:
-                self._is_over = True
-                self._wake()
-            return self._is_over
+        """One of the streams that it asked for will have no more events. Returns whether none will. One thread at a
+        time."""
+        self._streams.discard(stream_id)
+        if not self._streams:
+            self.end()
+        return self._is_over
 
     def end(self) -> None:
         """There will be no more events at all."""
-        with self._lock:
-            self._is_over = True
-            self._wake()
-
-    def _wake(self, events: int | None = None) -> None:
-        for gate, needed in list(self._sleepers.items()):
-            if events is None or events >= needed:
-                del self._sleepers[gate]
-                gate.release()
+        self._is_over = True
+        self._bell.put(None)

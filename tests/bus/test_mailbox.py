@@ -134,45 +134,6 @@ def test_a_mailbox_without_an_event_lane_has_no_events() -> None:
     assert mailbox.counts().matched == 0
 
 
-def test_a_finalizer_may_emit_in_the_middle_of_anything() -> None:
-    """The garbage collector runs finalizers wherever it likes; each call in here is such a place."""
-
-    mailbox = new_mailbox(4)
-    number = 0
-
-    def nested() -> None:
-        nonlocal number
-        if number < 50:
-            number += 1
-            mailbox.offer(event(number))
-
-    class NosyDeque:
-        def __init__(self, inner: Any) -> None:
-            self._inner = inner
-
-        def __len__(self) -> int:
-            nested()
-            return len(self._inner)
-
-        def append(self, item: Any) -> None:
-            self._inner.append(item)
-            nested()
-
-        def popleft(self) -> Any:
-            nested()
-            return self._inner.popleft()
-
-        def __bool__(self) -> bool:
-            return bool(self._inner)
-
-    mailbox._buffer._waiting = NosyDeque(mailbox._buffer._waiting)  # type: ignore[assignment]
-    for n in range(20):
-        mailbox.offer(event(n))
-        mailbox.take_event()
-        counts = mailbox.counts()
-        assert counts.matched == counts.delivered + counts.dropped + counts.pending
-
-
 MOVES = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.integers(0, 9)),

@@ -26,7 +26,7 @@ def new_subscription(buffer: int = 64) -> BusSubscription:
 def test_get_waits_for_the_next_event() -> None:
     subscription = new_subscription()
     getting = in_thread(subscription.get)
-    until(lambda: bool(subscription._sleepers))
+    until(lambda: subscription._rings_at == 1)
 
     subscription.offer(event(7))
 
@@ -58,14 +58,14 @@ def test_a_reader_in_a_steady_flow_is_not_woken_one_by_one(monkeypatch: pytest.M
     subscription.offer(event(0))
     assert subscription.get() is not None
     getting = in_thread(subscription.get)
-    until(lambda: list(subscription._sleepers.values()) == [4])
+    until(lambda: subscription._rings_at == 4)
 
     for number in range(1, 4):
         subscription.offer(event(number))
-        assert subscription._sleepers
+    assert subscription._sleepers == 1
+    assert subscription._bell.empty()
     subscription.offer(event(4))
 
-    assert not subscription._sleepers
     assert getting().event.seq == 1
 
 
@@ -84,7 +84,7 @@ def test_a_reader_that_rests_looks_for_itself_in_the_end() -> None:
 def test_a_reader_that_sleeps_is_woken_by_the_end(end: str) -> None:
     subscription = new_subscription()
     readings = [in_thread(lambda: list(subscription)) for _ in range(3)]
-    until(lambda: len(subscription._sleepers) == 3)
+    until(lambda: subscription._sleepers == 3)
 
     getattr(subscription, end)()
 
@@ -182,16 +182,54 @@ def test_closing_while_many_emit_breaks_nothing(new_bus: NewBus) -> None:
     assert not bus.wants("a.b")
 
 
-def test_the_books_are_exact_at_every_moment_while_many_read_and_emit() -> None:
-    subscription = new_subscription(16)
+def test_a_reader_that_is_woken_wakes_the_next_if_there_is_more() -> None:
+    """Three readers of one event each; the bell is rung once for all that came while nobody was awake."""
+    subscription = new_subscription(8)
+    getting = [in_thread(subscription.get) for _ in range(3)]
+    until(lambda: subscription._sleepers == 3)
+
+    with subscription._lock:  # so that none that is woken gets on before all events are there
+        for number in range(3):
+            subscription.offer(event(number))
+
+    assert sorted(get().event.seq for get in getting) == [0, 1, 2]
+
+
+def test_no_reader_is_left_asleep_while_events_wait(new_bus: NewBus) -> None:
+    """Readers that come, wait a little and go, or take one event only."""
+    bus = new_bus()
+    subscription = bus.subscribe(EventFilter(), buffer=100_000)
+    stop = threading.Event()
+
+    def nibble(number: int) -> int:
+        taken = 0
+        while not stop.is_set() or subscription.pending:
+            try:
+                taken += subscription.get(timeout=0.001 * number) is not None
+            except TimeoutError:
+                continue
+        return taken
+
+    nibbling = [in_thread(nibble, number) for number in range(1, 5)]
+    emitting = [in_thread(lambda: [bus.emit("e", "a.b", "test") for _ in range(1_000)]) for _ in range(2)]
+    for join in emitting:
+        join()
+    stop.set()
+
+    assert sum(join() for join in nibbling) == 2_000
+
+
+def test_the_books_are_exact_at_every_moment_while_many_read_and_emit(new_bus: NewBus) -> None:
+    bus = new_bus()
+    subscription = bus.subscribe(EventFilter(), buffer=16)
     start = threading.Barrier(9)
     wrong: list[Any] = []
     stop = threading.Event()
 
     def emit() -> None:
         start.wait(LONG)
-        for number in range(3_000):
-            subscription.offer(event(number))
+        for _ in range(3_000):
+            bus.emit("e", "a.b", "test")
 
     def read() -> int:
         start.wait(LONG)

@@ -161,6 +161,30 @@ def events_of(rt: Runtime, execution_id: str) -> list[ares.Event]:
     return list(rt.execution(execution_id).events())
 
 
+# --- stores --------------------------------------------------------------------------------------
+
+
+class GatedStore:
+    """A SQLite store whose commits of some entries wait until they may."""
+
+    def __init__(self, file: str | Path, *, holds: Callable[[str, str], bool]) -> None:
+        from ares.stores.sqlite import SqliteStore
+
+        self._inner = SqliteStore(file)
+        self._holds = holds
+        self.reached = Gate()
+        self.gate = Gate()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def append(self, appends: Any, *, sync: bool) -> Any:
+        if any(self._holds(entry.kind, entry.path) for append in appends for entry in append.entries):
+            self.reached.open()
+            self.gate.wait()
+        return self._inner.append(appends, sync=sync)
+
+
 # --- child processes -----------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from ares.errors import (
 from ares.stores.volatile import VolatileStore
 from tests.engine.helpers import (
     Gate,
+    GatedStore,
     Task,
     chain,
     events_of,
@@ -506,6 +507,32 @@ def test_cancelling_while_starts_are_committed_leaks_no_place(runtime: Make, tmp
     pool = rt._life.engine().pool
     eventually(lambda: pool.busy == 0)
     assert rt.run(fan(2)).status is ExecutionStatus.COMPLETED
+
+
+@pytest.mark.parametrize("steps_on", ["auto", "workers"])
+def test_a_step_that_is_cancelled_while_its_start_is_committed_never_begins_and_is_not_unknown(
+    runtime: Make, tmp_path: Path, steps_on: str
+) -> None:
+    store = GatedStore(tmp_path / "ares.db", holds=lambda kind, _: kind == "started")
+    rt = runtime(store, steps_on=steps_on)
+    called: list[int] = []
+    wf = single(lambda: called.append(1), delivery=Delivery.AT_MOST_ONCE)
+    wf.add(StepSpec("clean", lambda: "clean", depends_on=["body"], trigger=Trigger.ALWAYS))
+    run, run_id = begun_run(rt, wf)
+    store.reached.wait()
+
+    assert rt.cancel(run_id)
+    store.gate.open()
+    result = run.result()
+
+    assert called == []
+    assert result.status is ExecutionStatus.CANCELLED
+    assert isinstance(result.steps["body"].error, StepCancelledError)
+    assert result.outputs == {"clean": "clean"}
+    pool = rt._life.engine().pool
+    eventually(lambda: pool.busy == 0)
+    assert rt.resume(run_id, wf, reopen=True).outputs["clean"] == "clean"
+    assert called == [1]
 
 
 def test_no_thread_of_a_cancelled_run_outlives_its_body(runtime: Make) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ares.errors import StoreError
-from ares.stores.sqlite import _faults, _schema
+from ares.stores.sqlite import _faults, _forking, _schema
 
 _T = TypeVar("_T")
 
@@ -72,6 +72,12 @@ class Database:
         self._level: str | None = None
         #: What ``PRAGMA data_version`` said last.
         self._version = 0
+        _forking.guard(self)
+
+    @property
+    def locks(self) -> tuple[threading.Lock, ...]:
+        """What is held in the middle of a transaction; a fork takes them all."""
+        return self._lock, self._read_lock
 
     # --- opening and closing ---
 
