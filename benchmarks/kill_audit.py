@@ -3,9 +3,9 @@
     python -m benchmarks.kill_audit [--times 20] [--root FOLDER] [--in-a-row]
 
 Each time: the audit runs in a process of its own, by the command line, as a user would run it; it is killed with
-``kill -9`` after a random part of the time that it takes; ``ares resume`` goes on with it. Checked each time: the report
-has the same bytes as that of a run that nobody killed; no file whose figures were committed is measured again; no more
-files are measured twice than there were workers on them. With ``--in-a-row`` one audit is killed so many times.
+``kill -9`` after a random part of the time that it takes; ``ares resume`` goes on with it. Checked each time: the
+report has the same bytes as that of a run that nobody killed; no file whose figures were committed is measured again;
+no more files are measured twice than there were workers on them. With ``--in-a-row`` one audit is killed so many times.
 """
 
 import argparse
@@ -132,7 +132,7 @@ def one_after_another(folder: Path, root: Path, witness: Witness, moments: list[
         witness.compare(audit, kept)
         extra = witness.inspect(audit)
         print(
-            f"{number:3}: {'killed' if was_killed else 'done'} after {moment:5.2f} s with {len(kept):5} files committed;"
+            f"{number:3}: {'killed' if was_killed else 'done'} after {moment:5.2f} s, {len(kept):5} files committed;"
             f" resumed in {took:5.2f} s; {extra} measured twice",
             flush=True,
         )

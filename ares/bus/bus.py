@@ -99,7 +99,7 @@ class PluginBus:
         """A bus with the same plugins that was not started: for the child of a fork, where this one's threads are gone
         and its locks may be held by them."""
         bus = PluginBus(name=self._name, timeout=self._timeout, journal=self._journal, say=self._say)
-        bus.register(*(resident.card.plugin for resident in self._population.residents))
+        bus.register(*self._population.plugins)
         return bus
 
     def is_inside(self) -> bool:

@@ -8,9 +8,9 @@ the same order. When ``emit`` returns, every buffer has the event or has counted
 
 *Never blocks.* Whoever passes an event on holds the sequencer's lock for microseconds: no lock is taken under it,
 nothing waits, nobody's code runs. So it may be taken anywhere, also in a finalizer that the garbage collector runs
-XX
-while it passed an event on, there is more to it: the lock is reentrant, and what the finalizer emits is passed on by the
-one it interrupted, after its own.
+while this very thread holds any other lock of the bus. Only if it holds the sequencer's own, because it was interrupted
+while it passed an event on, there is more to it: the lock is reentrant, and what the finalizer emits is passed on by
+the one it interrupted, after its own.
 
 *Ends.* An event that ends a stream is never dropped, and ends the subscriptions that want only that stream; also those
 that come too late for it, as long as it is remembered.
@@ -38,7 +38,7 @@ ENDS: Final = frozenset(
 #: What shows that one goes on which had ended.
 _BEGINNINGS: Final = frozenset({EventType.WORKFLOW_STARTED, EventType.WORKFLOW_RESUMED, EventType.INTERRUPT_RESOLVED})
 #: Passed on whether or not anybody wants them.
-_BOUNDS: Final = ENDS | _BEGINNINGS
+_BOUNDS: Final[frozenset[str]] = ENDS | _BEGINNINGS
 
 #: Streams whose end is remembered.
 _REMEMBERED: Final = 1_000
@@ -68,7 +68,7 @@ class Box(Protocol):
 class _Index:
     """Who wants what. Never changed once it is made."""
 
-    __slots__ = ("_wanted", "any_type", "by_stream", "by_type", "wants_all")
+    __slots__ = ("any_type", "by_stream", "by_type", "wanted", "wants_all")
 
     def __init__(self, boxes: Iterable[Box]) -> None:
         everywhere: list[Box] = []
@@ -85,10 +85,7 @@ class _Index:
             for stream_id in box.filter.stream_ids:
                 self.by_stream.setdefault(stream_id, []).append(box)
         self.wants_all = bool(self.any_type) or any(not box.filter.types for box in here)
-        self._wanted = named.union(*(box.filter.types for box in here))
-
-    def wants(self, event_type: str) -> bool:
-        return self.wants_all or event_type in self._wanted
+        self.wanted = _BOUNDS.union(named, *(box.filter.types for box in here))
 
     def of_stream(self, event: Event) -> list[Box]:
         """Who wants certain streams only, and this event."""
@@ -119,7 +116,7 @@ class Exchange:
         self._sequence = threading.RLock()
         #: Events made here, for their ids.
         self._count = 0
-        #: Holds more than one only when a finalizer emits while an event is passed on.
+        #: What a finalizer has emitted while another event was passed on.
         self._waiting: deque[Event] = deque()
         self._is_passing = False
         #: Streams whose end has passed, oldest first.
@@ -161,7 +158,8 @@ class Exchange:
 
     def wants(self, event_type: str) -> bool:
         """Whether an event of this type should be passed on."""
-        return self._index.wants(event_type) or event_type in _BOUNDS
+        index = self._index
+        return index.wants_all or event_type in index.wanted
 
     # --- what passes -----------------------------------------------------------------------------------
 
@@ -197,11 +195,12 @@ class Exchange:
     def _pass_on(self, event: Event) -> list[tuple[Box, Event | None]]:
         """Returns who lost an event, and (None) who wants no more."""
         aftermath: list[tuple[Box, Event | None]] = []
-        self._waiting.append(event)
-        if self._is_passing:
-            return aftermath  # this very thread is passing one on, further down its stack
+        if self._is_passing:  # this very thread is passing one on, further down its stack
+            self._waiting.append(event)
+            return aftermath
         self._is_passing = True
         try:
+            self._offer(event, aftermath)
             while self._waiting:
                 self._offer(self._waiting.popleft(), aftermath)
         finally:

@@ -10,8 +10,8 @@ What is done here, against what pykka 4.5 does:
 - The thread is a daemon, has a name, and runs in an empty ``contextvars`` context of its own, whoever starts it.
 - An actor's end closes the mailbox first and turns away what is left in it after, however the loop ended.
 
-A call is put into the mailbox as it is. Messages of pykka's own come in its envelopes: the one that stops the actor,
-and whatever somebody sends who got hold of its ``ActorRef``.
+A call is put into the mailbox as it is. What comes in an envelope of pykka's was sent by somebody who got hold of the
+``ActorRef``; it is answered in good order.
 
 The seams this relies on are private to pykka, hence the bound on its version. ``tests/bus/test_pykka_seams.py`` holds
 each: ``_create_actor_inbox``, ``_start_actor_loop``, ``_actor_loop``, ``_actor_loop_running``,
@@ -19,14 +19,17 @@ each: ``_create_actor_inbox``, ``_start_actor_loop``, ``_actor_loop``, ``_actor_
 """
 
 import threading
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from contextvars import Context as ContextVars
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import pykka
 
 from ares.bus.call import Call
 from ares.bus.mailbox import EVENTS_WAIT, Mailbox, MailboxClosedError
+
+#: Ends an actor.
+_END: Final = object()
 
 
 class Tenant(Protocol):
@@ -83,10 +86,8 @@ class PluginActor(pykka.ThreadingActor):
 
     def end(self) -> None:
         """Have the thread end after what was put before. Any thread; never blocks."""
-        try:
-            self.stop()
-        except pykka.ActorDeadError:
-            return
+        with suppress(pykka.ActorDeadError):
+            self.mailbox.put(_END)
 
     def join(self, seconds: float) -> bool:
         """Wait for the thread to end. Returns whether it has."""
@@ -121,6 +122,9 @@ class PluginActor(pykka.ThreadingActor):
                 self._tenant.execute(message)
             elif message is EVENTS_WAIT:
                 self._tenant.deliver()
+            elif message is _END:
+                # Not by pykka's stop: that takes the lock of the registry, which may have been held at a fork.
+                self.actor_stopped.set()
             else:
                 self._open(message)
         except BaseException:
@@ -150,6 +154,6 @@ class PluginActor(pykka.ThreadingActor):
     def _turn_away(self, message: Any) -> None:
         if isinstance(message, Call):
             self._tenant.turn_away(message)
-        elif message is not EVENTS_WAIT and message.reply_to is not None:
+        elif message is not _END and message.reply_to is not None:
             error = pykka.ActorDeadError(f"{self} has ended")
             message.reply_to.set_exception((type(error), error, None))

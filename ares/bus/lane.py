@@ -7,6 +7,8 @@ exchange sees to that), taking by one thread at a time (the owner of the lane se
 ``SimpleQueue``. What is pending is derived.
 """
 
+import threading
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -17,6 +19,23 @@ from ares.events import Delivery, Event
 #: Seconds that a reader which has just emptied its lane is left asleep, unless the lane is half full before. So a
 #: steady flow wakes it fifty times a second and not once an event.
 REST: Final = 0.02
+
+
+def new_bell() -> threading.Lock:
+    """What a reader sleeps on for a while: it acquires the lock, which ``ring`` releases.
+
+    Not a ``SimpleQueue``: its ``get`` with a timeout waits for ever when the thread is put aside for longer than the
+    timeout on its way to sleep (seen with CPython 3.11.7 and 3.12.1).
+    """
+    bell = threading.Lock()
+    bell.acquire()
+    return bell
+
+
+def ring(bell: threading.Lock) -> None:
+    """Wake one who sleeps, or the next one who would. Any thread; never blocks."""
+    with suppress(RuntimeError):  # it was rung already, and nobody has heard it yet
+        bell.release()
 
 
 @attrs.frozen
@@ -30,9 +49,24 @@ class Counts:
 
 
 class EventLane:
-    """At most ``capacity`` events; one that finds no room is dropped and counted."""
+    """At most ``capacity`` events; one that finds no room is dropped and counted.
 
-    __slots__ = ("_capacity", "_delivered", "_dropped", "_is_closed", "_lost", "_matched", "_waiting", "half")
+    Whoever offers or takes on the main thread may be hit by a ``KeyboardInterrupt``, and then has counted an event that
+    is not there. Of such a lane it is known what waits, and the rest is derived the other way round: an event that did
+    not come through was dropped.
+    """
+
+    __slots__ = (
+        "_capacity",
+        "_delivered",
+        "_dropped",
+        "_is_closed",
+        "_is_torn",
+        "_lost",
+        "_matched",
+        "_waiting",
+        "half",
+    )
 
     def __init__(self, capacity: int) -> None:
         #: From so many on it is worth waking the reader at once.
@@ -47,8 +81,9 @@ class EventLane:
         self._lost = 0
         # The taking side's:
         self._delivered = 0
-        #: Set once.
+        # Set once:
         self._is_closed = False
+        self._is_torn = False
 
     def __len__(self) -> int:
         return self._waiting.qsize()
@@ -57,16 +92,20 @@ class EventLane:
 
     def offer(self, event: Event, *, keep: bool = False) -> bool:
         """Keep an event, or drop it; ``keep`` is for one that must not be dropped."""
-        self._matched += 1
-        if self._waiting.qsize() >= self._capacity and not keep:
-            self._dropped += 1
-            self._lost += 1
-            return False
-        if self._lost:
-            lost, self._lost = self._lost, 0
-            self._waiting.put(Delivery(event, lost))
-        else:
-            self._waiting.put(event)
+        try:
+            self._matched += 1
+            if self._waiting.qsize() >= self._capacity and not keep:
+                self._dropped += 1
+                self._lost += 1
+                return False
+            if self._lost:
+                lost, self._lost = self._lost, 0
+                self._waiting.put(Delivery(event, lost))
+            else:
+                self._waiting.put(event)
+        except BaseException:
+            self._is_torn = True
+            raise
         return True
 
     # --- one at a time, beside the other -----------------------------------------------------------------
@@ -77,19 +116,20 @@ class EventLane:
             return None
         try:
             oldest = self._waiting.get_nowait()
+            self._delivered += 1
         except Empty:
             return None
-        self._delivered += 1
+        except BaseException:
+            self._is_torn = True
+            raise
         return oldest if isinstance(oldest, Delivery) else Delivery(oldest)
 
     def close(self) -> None:
         """Drop all that waits, and all that is still on its way."""
         self._is_closed = True
-        try:
+        with suppress(Empty):
             while True:
                 self._waiting.get_nowait()
-        except Empty:
-            return
 
     # --- any thread --------------------------------------------------------------------------------------
 
@@ -97,6 +137,7 @@ class EventLane:
         """The books."""
         # In this order, so that what changes in between can only look as if it were pending.
         is_closed, delivered, dropped, matched = self._is_closed, self._delivered, self._dropped, self._matched
-        if is_closed:
-            return Counts(matched, delivered, matched - delivered, 0)
-        return Counts(matched, delivered, dropped, matched - delivered - dropped)
+        pending = 0 if is_closed else matched - delivered - dropped
+        if self._is_torn:
+            pending = min(pending, len(self))
+        return Counts(matched, delivered, matched - delivered - pending, pending)

@@ -6,9 +6,8 @@ The *control lane* never blocks and is unbounded, because each message in it has
 Putting and closing share one lock, the owner's. So a message is either refused, or in the lane when ``close`` looks,
 and whoever closes can answer it; none gets lost between the two.
 
-The one reader sleeps on a ``SimpleQueue``, whose put and get are single calls of C. A call that is put wakes it. An
-event wakes it when it is in *deep* sleep. After it has taken events it sleeps *light* for ``REST`` seconds, and is only
-woken for a lane that is half full. What wakes it for events is a token in the control lane.
+A call that is put wakes the one reader. An event wakes it when it is in *deep* sleep, by a token in the control lane.
+After it has taken events it sleeps *light* for ``REST`` seconds, and is only woken for a lane that is half full.
 
 Offering an event takes no lock (``ares.bus.lane`` says why). The reader who falls asleep says so and looks at the lane
 after that; whoever offers puts the event into the lane and looks at the sleeper after that. One of them sees the other.
@@ -20,7 +19,7 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from ares.bus.lane import REST, Counts, EventLane
+from ares.bus.lane import REST, Counts, EventLane, new_bell, ring
 from ares.events import Delivery, Event
 
 
@@ -56,6 +55,8 @@ class Mailbox:
         self._takes_events = self._has_events
         self._events = EventLane(capacity)
         self._sleep = _AWAKE
+        #: Wakes it from light sleep.
+        self._bell = new_bell()
         #: Until when the reader rests, in seconds of the monotonic clock.
         self._rests_until = 0.0
 
@@ -75,6 +76,8 @@ class Mailbox:
         if self._is_closed:
             raise MailboxClosedError
         self._control.put(message)
+        if self._sleep is _LIGHT:
+            ring(self._bell)
 
     def end_events(self) -> None:
         """Take no more events; those that wait stay."""
@@ -101,6 +104,8 @@ class Mailbox:
         if sleep is not _AWAKE and (sleep is _DEEP or len(self._events) >= self._events.half):
             self._sleep = _AWAKE
             self._control.put(EVENTS_WAIT)
+            if sleep is _LIGHT:
+                ring(self._bell)
         return is_kept
 
     # --- the reader --------------------------------------------------------------------------------
@@ -113,12 +118,12 @@ class Mailbox:
             pause = self._fall_asleep()
             if pause == 0:
                 return EVENTS_WAIT
-            try:
-                message = self._control.get(timeout=pause)
-            except Empty:
-                continue  # rested
-            self._sleep = _AWAKE
-            return message
+            if pause is not None and self.empty():
+                self._bell.acquire(timeout=pause)
+            if pause is None or not self.empty():
+                message = self._control.get()
+                self._sleep = _AWAKE
+                return message
 
     def empty(self) -> bool:
         """Whether no message waits in the control lane."""

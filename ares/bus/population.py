@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from ares.bus.call import executing
 from ares.bus.card import read
@@ -37,6 +38,11 @@ class Population:
         self._moving = threading.Lock()
 
     # --- who is there --------------------------------------------------------------------------------
+
+    @property
+    def plugins(self) -> tuple[Any, ...]:
+        """All plugins that were registered. Takes no lock, which in the child of a fork may be held for ever."""
+        return tuple(lodging.resident.card.plugin for lodging in self._lodgings)
 
     @property
     def residents(self) -> tuple[Resident, ...]:

@@ -9,10 +9,9 @@ it on if there is more to be had, or nothing at all any more.
 import threading
 import time
 from collections.abc import Callable, Iterator
-from queue import Empty, SimpleQueue
 from typing import Final, Self
 
-from ares.bus.lane import REST, Counts, EventLane
+from ares.bus.lane import REST, Counts, EventLane, new_bell, ring
 from ares.events import Delivery, Event, EventFilter
 
 #: More events than there will ever be: nobody sleeps.
@@ -34,7 +33,7 @@ class BusSubscription:
         self._streams = set(filter.stream_ids)
         #: Set once.
         self._is_over = False
-        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._bell = new_bell()
         #: How many events are to ring it.
         self._rings_at = _NEVER
         #: Guards what is the readers'. Reentrant: a finalizer that the garbage collector runs in here may close this.
@@ -80,13 +79,13 @@ class BusSubscription:
             if delivery is not None and not left:
                 self._rests_until = time.monotonic() + REST
             if self._sleepers and (left or self._is_over):
-                self._bell.put(None)
+                ring(self._bell)
             return delivery
 
     def _sleep(self, until: float | None) -> None:
         """Sleep until it is worth looking again."""
         now = time.monotonic()
-        pause = threading.TIMEOUT_MAX if until is None else max(until - now, 0)
+        pause = threading.TIMEOUT_MAX if until is None else max(0.0, min(until - now, threading.TIMEOUT_MAX))
         with self._lock:
             rest = self._rests_until - now
             needed = self._events.half if rest > 0 else 1
@@ -94,9 +93,7 @@ class BusSubscription:
             self._rings_at = min(self._rings_at, needed)
         try:
             if len(self._events) < needed and not self._is_over:
-                self._bell.get(timeout=min(pause, rest) if rest > 0 else pause)
-        except Empty:
-            return
+                self._bell.acquire(timeout=min(pause, rest) if rest > 0 else pause)
         finally:
             with self._lock:
                 self._sleepers -= 1
@@ -163,7 +160,7 @@ class BusSubscription:
         is_kept = self._events.offer(event, keep=keep)
         if len(self._events) >= self._rings_at:
             self._rings_at = _NEVER
-            self._bell.put(None)
+            ring(self._bell)
         return is_kept
 
     def stream_ended(self, stream_id: str) -> bool:
@@ -177,4 +174,4 @@ class BusSubscription:
     def end(self) -> None:
         """There will be no more events at all."""
         self._is_over = True
-        self._bell.put(None)
+        ring(self._bell)

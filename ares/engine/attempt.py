@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import attrs
+
 from ares.context import StepContext, replace_port
 from ares.engine.options import CANCEL_GRACE, COMMIT_TIMEOUT
 from ares.engine.results import step_id_of, step_result
@@ -55,6 +57,8 @@ class Attempt:
         self._lock = threading.Lock()
         self._over = False
         self._runs = 0
+        #: How it was asked to end last.
+        self._cut: _Cut | None = None
         self._asking: set[str] = set()
         self._context: StepContext | None = None
 
@@ -112,12 +116,10 @@ class Attempt:
         runs in them has ``grace`` seconds."""
         self.cancelled = True
         with self._lock:
+            cut = self._cut = _Cut(reason, for_good, grace)
             nested = list(self.nested)
         for driver in nested:
-            if for_good:
-                driver.request_cancel(reason)
-            else:
-                driver.request_stop(reason, grace)
+            cut.apply(driver)
 
     def detach(self) -> None:
         """It is over, and so is its context.
@@ -140,6 +142,9 @@ class Attempt:
         with self._lock:
             self._check()
             self.nested.append(driver)
+            cut = self._cut
+        if cut is not None:
+            cut.apply(driver)  # it comes too late to have been told
 
     def disown(self, driver: "Driver") -> None:
         """A nested run is over."""
@@ -296,6 +301,21 @@ class Attempt:
 def _need_text(what: str, value: object) -> None:
     if not isinstance(value, str) or not value:
         raise UsageError(f"{what} must be a non-empty str, not {value!r}")
+
+
+@attrs.frozen
+class _Cut:
+    """How an attempt was asked to end, and what that means for a run nested in it."""
+
+    reason: str
+    for_good: bool
+    grace: float
+
+    def apply(self, driver: "Driver") -> None:
+        if self.for_good:
+            driver.request_cancel(self.reason)
+        else:
+            driver.request_stop(self.reason, self.grace)
 
 
 class EndedPort:

@@ -32,6 +32,11 @@ class Crew:
         with self._lock:
             return list(self._attempts.values())
 
+    def has_news(self) -> bool:
+        """Whether somebody has ended, and the owner has not taken note of it."""
+        with self._lock:
+            return any(attempt.is_over for attempt in self._attempts.values())
+
     def of(self, instance: Instance) -> Attempt | None:
         """The one that works for an instance."""
         return self._attempts.get(instance)

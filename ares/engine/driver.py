@@ -314,7 +314,7 @@ class Driver:
 
     def _send_out(self) -> bool:
         """Hand out work to free workers. Returns whether there is more than they can take."""
-        while not (self.walk.is_idle() or self._is_barred or self._runs_alone()):
+        while not (self.walk.is_idle() or self._is_barred or self._runs_alone() or self._awaits_order()):
             if not self._pool.try_hold(self):
                 self._is_in_line = True
                 self._pool.line_up(self, self.wake)
@@ -333,6 +333,11 @@ class Driver:
             if self._start(attempt, inline=False):
                 self._go(attempt)
         return False
+
+    def _awaits_order(self) -> bool:
+        """With one worker a run is deterministic: what comes next is decided when all that follows from the step before
+        is known, however fast it was and however long its commit takes."""
+        return self._pool.size == 1 and (self.unsettled > 0 or self.crew.has_news())
 
     def _runs_alone(self) -> bool:
         """Whether what is under way must have nothing beside it."""

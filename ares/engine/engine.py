@@ -210,10 +210,11 @@ class Engine:
         found = self._checked(definition, execution_id, how)
         claim = self.journal.claim(execution_id)
         try:
-            if claim.last_seq != found.last_seq:  # its owner went on in the meantime, perhaps to its end
-                stands = self._as_it_stands(definition, execution_id, how)
-                found = found if stands is not None else self._checked(definition, execution_id, how)
+            # Only now nobody else can go on with it: whoever did in the meantime may have come to its end.
+            stands = self._as_it_stands(definition, execution_id, how)
             if stands is None:
+                if claim.last_seq != found.last_seq:
+                    found = self._checked(definition, execution_id, how)
                 return self._take_up(definition, claim, found, how)
         except BaseException:
             self.journal.release(claim)
@@ -357,8 +358,10 @@ class Engine:
     def result_of(self, driver: Driver, parent: Attempt | None = None) -> WorkflowResult:
         """The result of a walk that is over; reducers run on the calling thread."""
         is_cut = driver.status in (ExecutionStatus.INTERRUPTED, ExecutionStatus.PENDING)
-        if parent is not None and (parent.is_over or (is_cut and driver.error is None and self._walks(parent.driver))):
-            raise AttemptEnded(parent.path)  # it is interrupted because the step that it is nested in ends
+        if parent is not None:
+            ends = parent.cancelled or self._walks(parent.driver)
+            if parent.is_over or (is_cut and driver.error is None and ends):
+                raise AttemptEnded(parent.path)  # it is interrupted because the step that it is nested in ends
         error = driver.error
         if is_cut and self._closing and (error is None or isinstance(error, StoreError)):
             problem = f"the Runtime was closed; execution {driver.execution_id!r} can be resumed"

@@ -22,7 +22,7 @@ from ares.errors import (
     AttemptEnded,
     InvariantError,
     NotDone,
-    PartFailedError,
+    RecordedError,
     ReducerError,
     RetryAfter,
     RouteError,
@@ -31,11 +31,13 @@ from ares.errors import (
     WriteError,
 )
 from ares.walk import facts as f
-from ares.walk.judge import Failure, describe
+from ares.walk.conclude import first_failure
+from ares.walk.instance import living
+from ares.walk.judge import Failure, describe, type_name
 from ares.walk.route import check_route, decide_route
 from ares.walk.state import Instance
 from ares.walk.walk import WorkKind
-from ares.workflow import Call, Goto
+from ares.workflow import Call, Goto, RetryPolicy
 
 #: What an attempt comes to: a fact with its body, or a failure to be judged.
 Answer = tuple[f.InstanceFact, Any] | Failure
@@ -149,14 +151,35 @@ def unrouted(instance: Instance, problem: str, cause: BaseException | None) -> f
 def _verdict(attempt: Attempt) -> Answer:
     """A sub-workflow failed: whether ``retry_on`` speaks of what failed in it."""
     instance = attempt.instance
-    error = instance.exception
-    innermost = error
-    while isinstance(innermost, PartFailedError) and innermost.__cause__ is not None:
-        innermost = innermost.__cause__
     assert instance.error is not None
+    assert instance.child is not None
+    failed = first_failure(instance.child)
+    innermost = None if failed is None else living(failed.exception, failed.unrouted or failed.error)
     policy = instance.node.spec.retry
-    retryable = policy is not None and innermost is not None and policy.matches(innermost)
-    return Failure(instance.error, error, retryable=retryable, draw=random.random())
+    retryable = policy is not None and innermost is not None and _speaks_of(policy, innermost)
+    return Failure(instance.error, instance.exception, retryable=retryable, draw=random.random())
+
+
+def _speaks_of(policy: RetryPolicy, error: BaseException) -> bool:
+    """What ``retry_on`` says of an exception. One that an earlier process had is known by the name of its type."""
+    kinds = policy.retry_on
+    if isinstance(error, RecordedError) and isinstance(kinds, type | tuple):
+        found = _exceptions_named(error.type_name)
+        if found:
+            return any(issubclass(kind, kinds) for kind in found)
+    return policy.matches(error)
+
+
+def _exceptions_named(name: str) -> list[type[BaseException]]:
+    """The exceptions of that name that this process knows."""
+    known: dict[type[BaseException], None] = {}
+    waiting: list[type[BaseException]] = [BaseException]
+    while waiting:
+        kind = waiting.pop()
+        if kind not in known:
+            known[kind] = None
+            waiting += type.__subclasses__(kind)
+    return [kind for kind in known if type_name(kind) == name]
 
 
 _STAGES: dict[WorkKind, Callable[[Attempt], Answer]] = {

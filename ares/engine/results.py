@@ -228,7 +228,7 @@ def error_of(state: State) -> BaseException | None:
         return None
     if state.overdue is not None:
         return ExecutionTimeoutError(state.execution_id, state.overdue, unfinished(state))
-    failure = first_failure(state)
+    failure = first_failure(state.root)
     if failure is not None:
         return _error(failure)
     return None if state.ended.error is None else recorded(state.ended.error)

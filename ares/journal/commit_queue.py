@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ares.errors import LeaseLostError, StoreError
 from ares.journal.failures import failure_of
+from ares.journal.protocol import Append
 from ares.journal.queued import QueuedLog, QueuedTicket
 
 #: Seconds that an entry nobody waits for may lie in the queue while nothing is committed.
@@ -80,27 +81,35 @@ class CommitQueue:
             return None
         return due if closing else max(due, self._retry_at)
 
-    def take(self) -> list[QueuedTicket]:
-        """What the next transaction is to hold. The tickets stay in the queue until they are settled."""
+    def take(self) -> tuple[list[QueuedTicket], list[Append], bool]:
+        """What the next transaction is to hold: tickets, which stay in the queue until they are settled, their appends,
+        and whether the disk has to be in step with it."""
         batch: list[QueuedTicket] = []
+        appends: list[Append] = []
+        sync = False
         behind: set[QueuedLog] = set()
         fresh = old = text = 0
         for ticket in self._tickets:
             if ticket.stored or ticket.log in behind:
                 continue
+            entries = ticket.append.entries
             if not ticket.done:
                 if fresh >= _BATCH or text >= _BATCH_TEXT:
-                    return batch
-                fresh += len(ticket.append.entries)
-                text += sum(len(entry.body) for entry in ticket.append.entries if isinstance(entry.body, str))
+                    return batch, appends, sync
+                fresh += len(entries)
+                for entry in entries:
+                    if isinstance(entry.body, str):
+                        text += len(entry.body)
             elif old >= _BATCH:
                 behind.add(ticket.log)
                 continue
             else:
-                old += len(ticket.append.entries)
+                old += len(entries)
             batch.append(ticket)
+            appends.append(ticket.append)
+            sync = sync or not ticket.lazy
         self.is_urgent = False
-        return batch
+        return batch, appends, sync
 
     def settle(self, batch: Sequence[QueuedTicket], results: Iterable[BaseException | None]) -> str:
         """Answer what was taken, as the store did; returns a warning in words, or ""."""

@@ -105,13 +105,13 @@ class GroupCommit:
         if not leads and not self._want(ticket):
             leads = True  # the journal's thread has ended or cannot start: nobody else would do it
         while not ticket.done:
+            if leads and not self._leading.locked():
+                self._lead(ticket)
+                continue
             pause = _RECHECK if deadline is None else min(_RECHECK, deadline - time.monotonic())
             if pause <= 0:
                 raise TimeoutError(f"not stored after {timeout:g} s")
-            if leads and not self._leading.locked():
-                self._lead(ticket)
-            else:
-                self._sleep_on(ticket, pause, leads=leads)
+            self._sleep_on(ticket, pause, leads=leads)
 
     def call_back(self, ticket: QueuedTicket, fn: Callable[[Ticket], None]) -> None:
         """Have ``fn(ticket)`` called once it is done."""
@@ -215,13 +215,12 @@ class GroupCommit:
 
     def _commit(self) -> None:
         with self._mutex:
-            batch = self._queue.take()
+            batch, appends, sync = self._queue.take()
         if not batch:
             return
-        sync = any(not ticket.lazy for ticket in batch)
         results: Sequence[BaseException | None]
         try:
-            results = self._store.append([ticket.append for ticket in batch], sync=sync)
+            results = self._store.append(appends, sync=sync)
             if len(results) != len(batch):
                 raise ValueError(f"{len(results)} answers to {len(batch)} appends")
         except KeyboardInterrupt:

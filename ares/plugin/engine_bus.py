@@ -30,7 +30,6 @@ class Stages:
     has_execution_hooks: bool = False
     has_routers: bool = False
     has_recovery: bool = False
-    has_loops: bool = False
 
 
 class EngineBus(Protocol):

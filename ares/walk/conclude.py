@@ -54,7 +54,7 @@ def execution_end(state: State) -> Ended:
     if state.overdue is not None:
         error = ExecutionTimeoutError(state.execution_id, state.overdue, unfinished(state))
         return Ended(ExecutionStatus.FAILED, describe(error))
-    failure = first_failure(state)
+    failure = first_failure(state.root)
     if failure is not None:
         return Ended(ExecutionStatus.FAILED, failure.unrouted or failure.error)
     return Ended(ExecutionStatus.COMPLETED)
@@ -65,9 +65,9 @@ def unfinished(state: State) -> tuple[str, ...]:
     return tuple(i.path for i in state.root.instances if i.reason is SkipReason.TIMEOUT or _is_unfinished(i))
 
 
-def first_failure(state: State) -> Instance | None:
-    """What made the execution fail: the first step that failed, or the part of it that made it fail, innermost."""
-    failure = _first_step(state.root)
+def first_failure(scope: Scope) -> Instance | None:
+    """What made a workflow fail: the first step that failed, or the part of it that made it fail, innermost."""
+    failure = _first_step(scope)
     while failure is not None and failure.error is not None and failure.error.type_name == PartFailedError.__name__:
         part = _first_step(failure.child) if failure.child is not None else _first_element(failure)
         if part is None:

@@ -13,14 +13,17 @@ from ares.workflow.policies import Delivery
 
 def describe(error: BaseException, traceback: str = "") -> ErrorInfo:
     """What is kept of an exception. Never raises, whatever the exception's own ``__str__`` does."""
-    kind = type(error)
-    is_known = kind.__module__ in ("builtins", "ares.errors")
-    name = kind.__qualname__ if is_known else f"{kind.__module__}.{kind.__qualname__}"
     try:
         message = str(error)
     except BaseException as inner:  # SystemExit, say: whatever it is, it is not what the step failed with
         message = f"<its message cannot be shown: {type(inner).__name__}>"
-    return ErrorInfo(name, message, traceback)
+    return ErrorInfo(type_name(type(error)), message, traceback)
+
+
+def type_name(kind: type) -> str:
+    """What the type of an exception is called where only its name is kept."""
+    is_known = kind.__module__ in ("builtins", "ares.errors")
+    return kind.__qualname__ if is_known else f"{kind.__module__}.{kind.__qualname__}"
 
 
 @attrs.define

@@ -265,6 +265,34 @@ def test_a_finalizer_that_emits_in_the_middle_is_passed_on_after(new_bus: NewBus
 
 
 @pytest.mark.case("C051")
+@pytest.mark.parametrize("held", ["resident", "subscription", "exchange", "population", "house", "view"])
+def test_emitting_waits_for_no_lock_that_somebody_interrupted_by_a_finalizer_may_hold(
+    new_bus: NewBus, held: str
+) -> None:
+    """Else two threads, each of them emitting from a finalizer that struck while it held what the other waits for,
+    would wait for ever."""
+    heard = threading.Semaphore(0)
+    bus = new_bus(Listener("ear", lambda _d: heard.release(), subscribes_to=EventFilter(types=["a.b"])))
+    subscription = bus.subscribe(EventFilter(types=["a.b"]))
+    population = bus._population
+    locks = {
+        "resident": population.residents[0]._lock,
+        "subscription": subscription._lock,
+        "exchange": bus._exchange._lock,
+        "population": population._lock,
+        "house": bus._executions._lock,
+        "view": population._lodgings[0]._view._lock,
+    }
+
+    with locks[held]:
+        in_thread(bus.emit, "e", "a.b", "test")()
+        in_thread(bus.publish, [event()])()
+        assert subscription.pending == 2
+
+    assert heard.acquire(timeout=LONG)
+
+
+@pytest.mark.case("C051")
 def test_objects_that_emit_when_they_are_collected_deadlock_nothing(new_bus: NewBus) -> None:
     bus = new_bus(Listener("ear", lambda _delivery: None, buffer=8))
     subscription = bus.subscribe(EventFilter(), buffer=8)

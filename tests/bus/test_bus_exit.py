@@ -115,3 +115,76 @@ bus.stop()
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:3] == ["before True", "before False", "before True"]
+
+
+def test_a_hail_of_ctrl_c_breaks_nothing() -> None:
+    """The main thread is interrupted wherever it happens to be, hundreds of times; everybody else goes on."""
+    done = run("""
+import signal
+from ares.plugin import Capability
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job begins with it ignored
+
+class Fine(Plugin):
+    name = "fine"
+    capabilities = frozenset({Capability.TOOL})
+    subscribes_to = EventFilter(types=["a.b"])
+    def before_step(self, ctx, execution_id, step): pass
+    def on_event(self, ctx, delivery): pass
+    def echo(self, ctx, x): return x
+
+bus.register(Fine())
+bus.start()
+ref = bus.plugins_by_cap("tool")[0]
+over = threading.Event()
+other = [0]
+
+def work():
+    while not over.is_set():
+        assert ref.call("echo", 5) == 5
+        bus.emit("e", "a.b", "other")
+        bus.before_step("e", STEP)
+        other[0] += 1
+
+def hail():
+    main = threading.main_thread().ident
+    for _ in range(400):
+        signal.pthread_kill(main, signal.SIGINT)
+        over.wait(0.003)
+    over.set()
+
+threads = [threading.Thread(target=fn) for fn in (work, work, hail)]
+interrupted = 0
+while not threads[0].ident:
+    try:
+        for thread in threads: thread.ident or thread.start()
+    except KeyboardInterrupt:
+        interrupted += 1
+subscription = None
+while not over.is_set():
+    try:
+        subscription = subscription or bus.subscribe(EventFilter(types=["a.b"]), buffer=4)
+        bus.before_step("e", STEP)
+        bus.emit("e", "a.b", "main")
+        assert ref.call("echo", 7) == 7
+        subscription.get()
+    except KeyboardInterrupt:
+        interrupted += 1
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+for thread in threads:
+    thread.join(10)
+    assert not thread.is_alive()
+assert other[0] > 0
+ready = bus.subscribe(EventFilter(types=["c.d"]))
+bus.emit("e", "c.d", "main")
+assert ready.get(5) is not None
+assert ref.call("echo", 9) == 9
+counts = subscription.counts()
+assert counts.matched == counts.delivered + counts.dropped + counts.pending
+assert bus.stop() == ()
+health = bus.health()["fine"]
+assert (health.state, health.errors, health.timeouts, health.mailbox_depth) == ("stopped", 0, 0, 0), health
+print(interrupted)
+""")
+
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 100

@@ -487,7 +487,8 @@ def test_a_renewed_bus_has_the_same_plugins_and_was_not_started(new_bus: NewBus)
     log = Log()
     bus = new_bus(Living("a", log), name="app", timeout=3.0)
 
-    again = bus.renewed()
+    with bus._population._lock:  # held by somebody who does not exist in the child
+        again = in_thread(bus.renewed)()
 
     assert states(again) == {"a": "registered"}
     again.start()

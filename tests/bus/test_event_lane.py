@@ -1,9 +1,11 @@
 """The books of a lane are exact, and what it drops is known."""
 
 import threading
+from functools import partial
 from typing import Any
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -128,3 +130,52 @@ def test_the_books_are_exact_at_every_moment_while_one_offers_and_one_takes() ->
     assert wrong == []
     counts = lane.counts()
     assert (counts.matched, counts.delivered, counts.pending) == (20_000, taking(), 0)
+
+
+class Interrupting:
+    """The queue of a lane; when it is armed, Ctrl-C hits the next call, just before it does anything or just after."""
+
+    def __init__(self, lane: EventLane, *, comes_before: bool) -> None:
+        self.inner = lane._waiting
+        self.comes_before = comes_before
+        self.is_armed = False
+        lane._waiting = self  # type: ignore[assignment]
+
+    def _call(self, method: Any, *args: Any) -> Any:
+        is_armed, self.is_armed = self.is_armed, False
+        if is_armed and self.comes_before:
+            raise KeyboardInterrupt
+        done = method(*args)
+        if is_armed:
+            raise KeyboardInterrupt
+        return done
+
+    def put(self, item: Any) -> None:
+        self._call(self.inner.put, item)
+
+    def get_nowait(self) -> Any:
+        return self._call(self.inner.get_nowait)
+
+    def qsize(self) -> int:
+        return self.inner.qsize()
+
+
+@pytest.mark.parametrize("comes_before", [True, False])
+@pytest.mark.parametrize("side", ["offer", "take"])
+def test_the_books_of_a_lane_that_was_interrupted_are_right_again(side: str, comes_before: bool) -> None:
+    lane = EventLane(4)
+    for number in range(3):
+        lane.offer(event(number))
+    interrupting = Interrupting(lane, comes_before=comes_before)
+    act = lane.take if side == "take" else partial(lane.offer, event(3))
+
+    interrupting.is_armed = True
+    with pytest.raises(KeyboardInterrupt):
+        act()
+
+    while len(lane):
+        counts = lane.counts()
+        assert counts.pending == len(lane)
+        assert counts.matched == counts.delivered + counts.dropped + counts.pending
+        lane.take()
+    assert lane.counts().pending == 0

@@ -88,6 +88,7 @@ def test_a_reader_that_rests_is_woken_by_a_half_full_lane_and_not_before(monkeyp
     for n in range(3):
         mailbox.offer(event(n))
     assert mailbox._control.empty()
+    assert mailbox._bell.locked()
     assert not woken.is_set()
     mailbox.offer(event(3))
 
@@ -101,6 +102,22 @@ def test_a_reader_that_rests_takes_a_few_events_when_it_has_rested() -> None:
 
     assert mailbox.get() is EVENTS_WAIT
     assert take_all(mailbox) == [0]
+
+
+def test_however_short_the_rest_the_reader_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A SimpleQueue's get with such a timeout now and then does not."""
+    monkeypatch.setattr(mailboxes, "REST", 2e-5)
+    mailbox = new_mailbox(1_000)
+
+    def go_round() -> int:
+        for _ in range(5_000):
+            assert mailbox.take_event() is None
+            mailbox.offer(event())
+            assert mailbox.get() is EVENTS_WAIT
+            assert mailbox.take_event() is not None
+        return mailbox.counts().delivered
+
+    assert in_thread(go_round)() == 5_000
 
 
 def test_a_message_wakes_a_reader_that_rests(monkeypatch: pytest.MonkeyPatch) -> None:

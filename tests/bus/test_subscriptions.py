@@ -63,7 +63,7 @@ def test_a_reader_in_a_steady_flow_is_not_woken_one_by_one(monkeypatch: pytest.M
     for number in range(1, 4):
         subscription.offer(event(number))
     assert subscription._sleepers == 1
-    assert subscription._bell.empty()
+    assert subscription._bell.locked()
     subscription.offer(event(4))
 
     assert getting().event.seq == 1

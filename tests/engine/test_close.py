@@ -219,10 +219,10 @@ def test_a_retry_that_waits_is_not_waited_for(tmp_path: Path) -> None:
             raise ValueError("once")
         return "done"
 
-    wf = single(body, retry=RetryPolicy(max_attempts=2, initial_delay=0.3, jitter=0))
+    wf = single(body, retry=RetryPolicy(max_attempts=2, initial_delay=0.5, jitter=0))
     rt = Runtime(file)
     run = Task(rt.run, wf, execution_id="x")
-    eventually(lambda: calls)
+    eventually(lambda: calls and rt.execution("x").progress().running == ())  # type: ignore[union-attr]  # walked here
     started = time.monotonic()
     rt.close()
     assert seconds_since(started) < 3

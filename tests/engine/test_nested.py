@@ -17,6 +17,7 @@ from ares.errors import (
     StepTimeoutError,
 )
 from tests.engine.helpers import (
+    Child,
     Gate,
     Task,
     chain,
@@ -150,6 +151,29 @@ def test_two_runtimes_may_run_inside_each_other(runtime: Make) -> None:
     assert first.run(level(6)).raise_for_status().outputs["result"] == 6
 
 
+def test_a_run_on_another_runtime_ends_with_the_step_that_it_is_nested_in(runtime: Make, stuck: Gate) -> None:
+    first, second = Runtime(), runtime(steps_on="workers")
+    begun = Gate()
+    ended: list[BaseException] = []
+
+    def body() -> str:
+        try:
+            return str(second.run(single(lambda: begun.open() or stuck.wait(60))).status)
+        except BaseException as error:
+            ended.append(error)
+            raise
+
+    run = Task(first.run, single(body))
+    begun.wait()
+    first.close(timeout=0.2)
+
+    with pytest.raises(RuntimeClosedError):
+        run.result()
+    eventually(lambda: ended)
+    assert isinstance(ended[0], AttemptEnded)
+    assert second.run(single(lambda: 1)).status is ExecutionStatus.COMPLETED
+
+
 def test_a_run_on_another_thread_of_a_step_is_no_nested_run(runtime: Make) -> None:
     rt = runtime()
 
@@ -251,6 +275,43 @@ def test_after_a_crash_and_a_resume_a_completed_nested_run_is_not_repeated(tmp_p
 
     assert result.outputs == {"body": "value"}
     assert calls == ["inner", "hung"]
+
+
+def test_after_a_kill_a_nested_run_that_completed_is_not_repeated(tmp_path: Path) -> None:
+    program = """
+        import os, signal, sys
+        from ares import Runtime, Workflow
+        file, traces, last = sys.argv[1:]
+
+        def leave(text):
+            with open(traces, "a") as out:
+                out.write(text + "\\n")
+
+        inner = Workflow("inner")
+        inner.step(lambda: leave("inner") or "value", id="a")
+        rt = Runtime(file)
+        wf = Workflow("outer")
+
+        def body(ctx):
+            value = rt.run(inner).raise_for_status().outputs["a"]
+            leave("outer")
+            if last == "no":
+                os.kill(os.getpid(), signal.SIGKILL)
+            return value
+
+        wf.step(body)
+        result = rt.run(wf, execution_id="x", if_exists="resume").raise_for_status()
+        print(result.outputs["body"], flush=True)
+        rt.close()
+    """
+    file, traces = str(tmp_path / "ares.db"), tmp_path / "traces"
+    for _ in range(2):
+        with Child(program, file, str(traces), "no") as child:
+            assert child.finish()[0] == -9
+    with Child(program, file, str(traces), "yes") as child:
+        assert child.result().strip() == "value"
+
+    assert traces.read_text().split() == ["inner", "outer", "outer", "outer"]
 
 
 def test_a_nested_run_of_an_id_that_is_given_is_an_execution_like_any_other(runtime: Make, store: str | None) -> None:
@@ -362,6 +423,39 @@ def test_a_nested_run_is_cancelled_with_its_parent(runtime: Make, store: str | N
     (nested,) = nested_ids(rt, "x")
     assert rt.execution(nested).status is ExecutionStatus.CANCELLED
     assert rt.checkpoint(nested).step_states["never"].reason == "cancelled"
+
+
+@pytest.mark.parametrize("how", ["cancel", "close"])
+def test_a_nested_run_that_begins_after_its_step_was_asked_to_end_ends_too(store: str | None, how: str) -> None:
+    rt = Runtime(store)
+    begun = Gate()
+    inner = Workflow("inner")
+    inner.step(lambda: 1, id="first")
+    inner.step(lambda first: first, id="second")
+    seen: list[object] = []
+
+    def body(ctx: StepContext) -> str:
+        begun.open()
+        eventually(lambda: ctx.cancelled)
+        try:
+            seen.append(rt.run(inner).status)
+        except BaseException as error:
+            seen.append(type(error))
+            raise
+        return "ended"
+
+    run = Task(rt.run, single(body), execution_id="x")
+    begun.wait()
+    if how == "cancel":
+        rt.cancel("x")
+        assert run.result().status is ExecutionStatus.CANCELLED
+        assert seen == [ExecutionStatus.CANCELLED]
+    else:
+        rt.close()
+        with pytest.raises(RuntimeClosedError):
+            run.result()
+        assert seen in ([AttemptEnded], [RuntimeClosedError])
+    rt.close()
 
 
 def test_cancelling_a_nested_run_alone_leaves_its_parent_to_decide(runtime: Make, store: str | None) -> None:

@@ -231,8 +231,23 @@ def test_with_one_worker_ready_steps_run_in_definition_order(runtime: Make) -> N
     assert order == list(range(30))
 
 
-def test_with_one_worker_an_execution_is_deterministic(runtime: Make) -> None:
-    rt = runtime(max_workers=1)
+def test_with_one_worker_what_follows_from_a_step_comes_before_what_is_defined_later(
+    runtime: Make, store: str | None
+) -> None:
+    rt = runtime(store, max_workers=1)
+    order: list[str] = []
+    wf = Workflow("w")
+    for i in range(10):
+        wf.add(StepSpec(f"a{i}", lambda i=i: order.append(f"a{i}")))  # type: ignore[misc]  # bound now
+        wf.add(StepSpec(f"b{i}", lambda i=i: order.append(f"b{i}"), depends_on=[f"a{i}"]))  # type: ignore[misc]
+
+    rt.run(wf).raise_for_status()
+
+    assert order == [f"{letter}{i}" for i in range(10) for letter in "ab"]
+
+
+def test_with_one_worker_an_execution_is_deterministic(runtime: Make, store: str | None) -> None:
+    rt = runtime(store, max_workers=1)
 
     told = [[(e.type, e.payload.get("path")) for e in events_of(rt, rt.run(fan(8)).execution_id)] for _ in range(5)]
 
@@ -260,7 +275,11 @@ def test_the_worker_that_was_busy_last_is_taken_first(runtime: Make) -> None:
     together = Barrier(4)
     rt.run(fan(4, lambda _: together.wait())).raise_for_status()
 
-    seen = {rt.run(single(lambda: threading.current_thread().name, timeout=60)).outputs["body"] for _ in range(20)}
+    pool = rt._life.engine().pool
+    seen: set[str] = set()
+    for _ in range(20):
+        eventually(lambda: pool.busy == 0)
+        seen.add(rt.run(single(lambda: threading.current_thread().name, timeout=60)).outputs["body"])
 
     assert len(seen) == 1
 

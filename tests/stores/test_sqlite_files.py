@@ -1,6 +1,7 @@
 """The SQLite store and its file: what it makes and refuses, and what happens when disk or others are in the way."""
 
 import contextlib
+import gc
 import os
 import shutil
 import sqlite3
@@ -16,8 +17,8 @@ import pytest
 from ares.errors import ExecutionBusyError, StoreError, UsageError
 from ares.journal.owner import is_gone, this_process
 from ares.journal.protocol import Append, Claim, Entry
-from ares.stores.sqlite import SqliteStore, _schema
-from tests.stores.children import as_nobody, open_files
+from ares.stores.sqlite import SqliteStore, _forking, _schema
+from tests.stores.children import as_nobody, finish, open_files, start
 from tests.stores.store_contract import add, alive, gone, new, rows, seqs
 
 
@@ -856,36 +857,156 @@ def test_made_opened_used_and_closed_by_different_threads(path: Path) -> None:
     assert beside(path) == ["a.db"]
 
 
-def test_a_child_neither_uses_nor_closes_what_it_inherited(store: SqliteStore, path: Path) -> None:
-    claim = begin(store)
-    add(store, claim, 1)
-    connection = store._database._writer
-    assert connection is not None
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute("INSERT INTO pruned VALUES (1)")
+def in_child(work: Callable[[], object]) -> None:
+    """Run ``work`` in a forked child, where nothing of pytest must go on; its failure is this process's."""
+    reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         code = 1
-        with contextlib.suppress(BaseException):
-            before = open_files()
-            for call in (lambda: add(store, claim, 2), store.executions, store.changed, store.open):
-                refused(call, "fork")
-            store.close()
-            del connection
-            store._database.__dict__.clear()  # as if everything that refers to it were forgotten
-            import gc
-
-            gc.collect()
-            assert open_files() == before
-            own = SqliteStore(path)
-            assert seqs(own) == [1]
+        try:
+            work()
             code = 0
-        os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        except BaseException:
+            import traceback
 
-    connection.execute("ROLLBACK")
+            os.write(writer, traceback.format_exc().encode())
+        os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        story = told.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, story
+
+
+def open_here(path: Path) -> int:
+    """How many descriptors of this process belong to a file or its log."""
+    links = [str(found.readlink()) for found in Path("/proc/self/fd").iterdir() if found.is_symlink()]
+    return sum(link.startswith(str(path)) for link in links)
+
+
+def test_a_child_inherits_no_connection_and_the_parent_goes_on(store: SqliteStore, path: Path) -> None:
+    claim = begin(store)
+    add(store, claim, 1)
+    assert len(store.executions()) == 1
+    reader = store.entries("e1")
+    assert open_here(path) > 0
+
+    def work() -> None:
+        assert open_here(path) == 0
+        for call in (lambda: add(store, claim, 2), store.executions, store.changed, store.open):
+            refused(call, "fork")
+        store.close()
+        own = SqliteStore(path)
+        own.open()
+        assert seqs(own) == [1]
+        add(own, begin(own, "child"), 1)
+        own.close()
+
+    in_child(work)
+
+    assert store.changed()
+    assert not store.changed()
     assert add(store, claim, 2) is None
-    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert [entry.seq for entry in reader] == [1, 2]
+    assert seqs(store, "child") == [1]
+    store.compact()
+    store.close()
+    assert beside(path) == ["a.db"]
+
+
+def test_what_a_child_commits_survives_the_parents_closing(store: SqliteStore, path: Path) -> None:
+    add(store, begin(store), 1)
+    child_wrote, parent_closed = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(BaseException):
+            own = SqliteStore(path)
+            own.open()
+            claim = begin(own, "child")
+            add(own, claim, 1)
+            os.write(child_wrote[1], b".")
+            os.read(parent_closed[0], 1)
+            add(own, claim, 2)
+        os._exit(0)  # as if it were killed: its last commit is in the log alone
+
+    os.read(child_wrote[0], 1)
+    store.close()
+    os.write(parent_closed[1], b".")
+    os.waitpid(pid, 0)
+    for end in (*child_wrote, *parent_closed):
+        os.close(end)
+
+    assert seqs(store, "child") == [1, 2]
+
+
+def test_a_fork_waits_for_the_transaction_of_another_thread(store: SqliteStore, path: Path) -> None:
+    claim = begin(store)
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO pruned VALUES (1)")
+        inside.set()
+        assert leave.wait(10)
+
+    thread = threading.Thread(target=lambda: store._database.write(hold))
+    thread.start()
+    assert inside.wait(10)
+    threading.Timer(0.2, leave.set).start()
+
+    def work() -> None:
+        own = SqliteStore(path)
+        own.open()
+        add(own, begin(own, "child"), 1)
+
+    in_child(work)
+    thread.join()
+
+    assert add(store, claim, 1) is None
+    assert seqs(store, "child") == [1]
+
+
+def test_a_fork_that_cannot_wait_keeps_the_child_from_the_file(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_forking, "_PATIENCE", 0.2)
+    claim = begin(store)
+    unopened = SqliteStore(path)
+    locker = start(
+        """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.readline()
+connection.execute("ROLLBACK")
+connection.close()
+""",
+        path,
+    )
+    assert locker.stdout is not None
+    assert locker.stdin is not None
+    assert locker.stdout.readline() == "locked\n"
+    results: list[object] = []
+    thread = threading.Thread(target=lambda: results.append(add(store, claim, 1)))
+    thread.start()
+    while store._database._lock.acquire(timeout=0.001):
+        store._database._lock.release()
+
+    def work() -> None:
+        for own in (SqliteStore(path), unopened):
+            for call in (own.open, own.executions, own.inspect):
+                refused(call, str(path), "forked while")
+        before = open_here(path)
+        store._database.__dict__.clear()  # as if everything that refers to it were forgotten
+        gc.collect()
+        assert open_here(path) == before > 0
+
+    in_child(work)
+    locker.stdin.write("\n")
+    finish(locker)
+    thread.join()
+
+    assert results == [None]
+    assert seqs(store) == [1]
 
 
 def test_a_store_that_is_forgotten_lets_go_of_its_file(path: Path) -> None:
@@ -895,8 +1016,6 @@ def test_a_store_that_is_forgotten_lets_go_of_its_file(path: Path) -> None:
         store.open()
         store.executions()
         del store
-
-    import gc
 
     gc.collect()
     assert open_files() == before

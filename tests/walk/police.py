@@ -1,8 +1,8 @@
 """Reads a journal, fact by fact, and knows what must never stand in one. Independent of the walk and of its state.
 
-What a step ended as is ``reference``'s business; this is about what happened on the way: nothing begins too early, after
-a stop, or twice; no map runs more elements at once than it may; no at_most_once body runs again while nobody knows
-whether it took effect.
+What a step ended as is ``reference``'s business; this is about what happened on the way: nothing begins too early,
+after a stop, or twice; no map runs more elements at once than it may; no at_most_once body runs again while nobody
+knows whether it took effect.
 """
 
 from collections.abc import Iterable, Iterator
@@ -69,7 +69,7 @@ class Police:
 
     # --- facts -----------------------------------------------------------------------------------
 
-    def _see(self, fact: f.Fact) -> None:
+    def _see(self, fact: f.Fact) -> None:  # noqa: C901  # a case a fact
         match fact:
             case f.Started():
                 self._begins(fact.path, fact.attempt)

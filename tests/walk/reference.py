@@ -67,7 +67,7 @@ def lies_below(graph: Graph, step: int, point: int) -> bool:
     return any(dep == point or lies_below(graph, dep, point) for dep in graph.nodes[step].deps)
 
 
-def why_skipped(case: Case, graph: Graph, node: Node, results: Mapping[str, Result]) -> tuple[str, str] | None:
+def why_skipped(case: Case, graph: Graph, node: Node, results: Mapping[str, Result]) -> tuple[str, str] | None:  # noqa: C901, PLR0912  # told in one go
     """The reason for which a step whose dependencies ended like this does not run, and the step behind it."""
     deps = {d: results[graph.nodes[d].id] for d in node.deps}
     if node.spec.trigger is not Trigger.ALWAYS:

@@ -51,7 +51,7 @@ class Features:
     depth: int = 2
 
 
-def cases(features: Features = Features()) -> st.SearchStrategy[Case]:  # noqa: B008  # frozen
+def cases(features: Features = Features()) -> st.SearchStrategy[Case]:
     """Draw a case."""
     return _case(features)
 
@@ -106,7 +106,7 @@ def _step(
     return draft
 
 
-def _give_form(
+def _give_form(  # noqa: PLR0917  # what has been drawn so far
     draw: st.DrawFn,
     features: Features,
     draft: dict[str, Any],

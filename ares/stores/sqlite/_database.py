@@ -6,24 +6,24 @@ between two calls. While the store is not open every read makes a connection of 
 What holds in the face of interruption: a ``KeyboardInterrupt`` may arrive between any two lines. The locks are taken
 with ``with``, which cannot lose one, and each transaction begins by putting right what an interrupted one left behind.
 
-A connection must not be used, nor even closed, in a process that inherited it by a fork: SQLite's state would come
-apart from its owner's. So each one holds a reference to itself that only ``close`` in its own process undoes.
+No connection is to be inherited by a fork: ``_forking`` closes them first, and the next call makes them anew. Where
+that failed, it must not be used in the child, nor even closed: SQLite's state would come apart from its owner's. So
+each one holds a reference to itself that only ``close`` in its own process undoes.
 """
 
 import contextlib
 import functools
 import os
 import sqlite3
-import stat
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 from ares.errors import StoreError
 from ares.stores.sqlite import _faults, _forking, _schema
+from ares.stores.sqlite._place import Place
 
 _T = TypeVar("_T")
 
@@ -34,9 +34,9 @@ _FIRST_PAUSE = 0.000_2
 _LONGEST_PAUSE = 0.002
 #: Milliseconds that emptying the log waits for others.
 _LAST_WAIT = 500
-#: Pages of 4 KiB in the write-ahead log before they are moved to the file. A longer log costs space and time to grow,
-#: a shorter one more moves.
-_CHECKPOINT = 1_000
+#: Pages of 4 KiB in the write-ahead log before they are moved to the file. What costs is a log that grows: the file
+#: system has books of its own to sync then. A short one is soon written over from its start.
+_CHECKPOINT = 200
 #: How often a reader takes a file for unused and is proved wrong before it reads in the ordinary way.
 _TRIES = 3
 
@@ -55,8 +55,8 @@ class Database:
     """
 
     def __init__(self, path: str | os.PathLike[str], synchronous: str, patience: float) -> None:
-        self.name = os.fsdecode(path)
-        self.path = Path(self.name).absolute()
+        self._place = Place(path)
+        self.name = self._place.name
         self.patience = patience
         self._synchronous = synchronous
         self._lock = threading.Lock()
@@ -64,51 +64,68 @@ class Database:
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._closing = threading.Event()
-        #: What the open file is to be recognised by: the process that opened it, its path, its device and inode.
+        #: Whether it is open, and the process that opened it. The connections are made when they are needed.
+        self._is_open = False
         self._pid = 0
-        self._real = str(self.path)
-        self._place = (0, 0)
         #: The level the writing connection is at; None while it is being changed.
         self._level: str | None = None
         #: What ``PRAGMA data_version`` said last.
         self._version = 0
         _forking.guard(self)
 
+    # --- what a fork asks for ---
+
     @property
     def locks(self) -> tuple[threading.Lock, ...]:
-        """What is held in the middle of a transaction; a fork takes them all."""
+        """As ``Guarded.locks``."""
         return self._lock, self._read_lock
+
+    @property
+    def open_file(self) -> tuple[int, int] | None:
+        """As ``Guarded.open_file``."""
+        return self._place.identity if self._is_open and self._pid == os.getpid() else None
+
+    def let_go(self) -> None:
+        """As ``Guarded.let_go``."""
+        if self._pid == os.getpid():
+            self._close_connections()
+
+    def renew_locks(self) -> None:
+        """As ``Guarded.renew_locks``."""
+        self._lock = threading.Lock()
+        self._read_lock = threading.Lock()
 
     # --- opening and closing ---
 
     def inspect(self) -> None:
         """Raise StoreError if there is something at this place that can be no store. Creates nothing."""
-        if self._exists():
+        if self._place.exists():
             self._read_apart(lambda connection: _schema.version_of(connection, self.name))
 
     def open(self) -> None:
         """Create or migrate the file, and prove that it can be written. Idempotent."""
         self._check_process()
         with self._lock:
-            if self._writer is not None:
+            if self._is_open:
                 return
             self.inspect()
-            self._check_access()
+            self._place.check_access()
             self._closing.clear()
-            self._level = None
             connection = self._connect("rwc", timeout=0.0)
             try:
                 self._use_wal(connection)
+                self._level = None
                 self._transact(connection, lambda opened: _schema.migrate(opened, self.name), sync=True)
                 self._version = self._data_version(connection)
-                found = self.path.stat()
-                self._place = (found.st_dev, found.st_ino)
+                self._place.note()
                 self._pid = os.getpid()
                 self._writer = _keep(self, connection)
+                self._is_open = True
             except (sqlite3.Error, OSError) as error:
                 raise self.fault(error) from error
             finally:
-                if self._writer is None:
+                if not self._is_open:
+                    self._writer = None
                     connection.close()
 
     def close(self) -> None:
@@ -120,19 +137,8 @@ class Database:
             return
         self._closing.set()
         with self._lock, self._read_lock:
-            writer, self._writer, reader, self._reader = self._writer, None, self._reader, None
-            if reader is not None:
-                reader.close()
-            if writer is None:
-                return
-            try:
-                self._settle(writer)
-                # Closing does this too, but only for the last one to leave.
-                _empty_log(writer)
-            except sqlite3.Error:
-                pass  # what is committed stays in the log, and the next one to open the file finds it there
-            finally:
-                writer.close()
+            self._is_open = False
+            self._close_connections()
 
     # --- using it ---
 
@@ -156,10 +162,8 @@ class Database:
         """
         self._check_process()
         with self._lock:
-            writer = self._writer
-            if writer is None:
-                raise StoreError(self.name, "the store is not open")
-            self._check_place()
+            writer = self._writer or self._connect_again()
+            self._place.check()
             try:
                 return self._transact(writer, work, sync=sync)
             except _CommitFailedError as failed:
@@ -174,7 +178,7 @@ class Database:
         """Run ``work``, which must leave no cursor half-read, on a connection that cannot write."""
         self._check_process()
         with self._read_lock:
-            if self._writer is not None:
+            if self._is_open:
                 try:
                     if self._reader is None:
                         reader = self._connect("rw", timeout=self.patience)
@@ -183,7 +187,7 @@ class Database:
                     return work(self._reader)
                 except (sqlite3.Error, UnicodeEncodeError) as error:
                     raise self.fault(error) from error
-        if not self._exists():
+        if not self._place.exists():
             raise StoreError(self.name, "there is no such file")
         return self._read_apart(functools.partial(self._read_known, work))
 
@@ -191,10 +195,9 @@ class Database:
         """Whether another connection has committed since the last call."""
         self._check_process()
         with self._lock:
-            if self._writer is None:
-                raise StoreError(self.name, "the store is not open")
+            writer = self._writer or self._connect_again()
             try:
-                version = self._data_version(self._writer)
+                version = self._data_version(writer)
             except sqlite3.Error as error:
                 raise self.fault(error) from error
             changed, self._version = version != self._version, version
@@ -204,14 +207,13 @@ class Database:
         """Rewrite the file without its free space; both locks are held meanwhile."""
         self._check_process()
         with self._lock, self._read_lock:
-            if self._writer is None:
-                raise StoreError(self.name, "the store is not open")
-            self._check_place()
+            writer = self._writer or self._connect_again()
+            self._place.check()
             try:
-                self._settle(self._writer)
-                self._set_level(self._writer, self._synchronous)
-                self._patiently(self._writer, "VACUUM")
-                _empty_log(self._writer)
+                self._settle(writer)
+                self._set_level(writer, self._synchronous)
+                self._patiently(writer, "VACUUM")
+                _empty_log(writer)
             except sqlite3.Error as error:
                 raise self.fault(error) from error
 
@@ -281,14 +283,49 @@ class Database:
     # --- connections ---
 
     def _connect(self, mode: str, *, timeout: float, immutable: bool = False) -> sqlite3.Connection:
-        # as_uri() quotes what an address gives a meaning to: ? and # are legal in file names.
-        address = f"{self.path.as_uri()}?mode={mode}{'&immutable=1' if immutable else ''}"
+        if _forking.is_inherited(self._place.found()):
+            raise StoreError(self.name, "this process was forked while a thread waited for the file's lock")
+        address = self._place.address(mode, immutable=immutable)
         try:
             return sqlite3.connect(
                 address, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=256
             )
         except sqlite3.Error as error:
             raise self.fault(error) from error
+
+    def _connect_again(self) -> sqlite3.Connection:
+        """The writing connection anew, after a fork has closed it."""
+        if not self._is_open:
+            raise StoreError(self.name, "the store is not open")
+        self._place.check()
+        connection = self._connect("rw", timeout=0.0)
+        try:
+            self._use_wal(connection)
+            self._writer = _keep(self, connection)
+        except sqlite3.Error as error:
+            raise self.fault(error) from error
+        finally:
+            if self._writer is None:
+                connection.close()
+        self._level = None
+        self._version = 0  # nobody can tell what others did meanwhile
+        return connection
+
+    def _close_connections(self) -> None:
+        """With both locks held: empty the write-ahead log as far as others allow, and let go of both connections."""
+        writer, self._writer, reader, self._reader = self._writer, None, self._reader, None
+        if reader is not None:
+            reader.close()
+        if writer is None:
+            return
+        try:
+            self._settle(writer)
+            # Closing does this too, but only for the last one to leave.
+            _empty_log(writer)
+        except sqlite3.Error:
+            pass  # what is committed stays in the log, and the next one to open the file finds it there
+        finally:
+            writer.close()
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
         ((mode,),) = self._patiently(connection, "PRAGMA journal_mode = WAL").fetchall()
@@ -318,69 +355,24 @@ class Database:
         tries = 0
         while True:
             tries += 1
-            at_rest = tries <= _TRIES and self._is_at_rest()
-            before = self._stamp()
-            connection = self._connect("ro", timeout=self.patience, immutable=at_rest)
-            try:
-                result = work(connection)
-            except (sqlite3.Error, UnicodeEncodeError) as error:
-                if at_rest and self._stamp() != before:
-                    continue
-                raise self.fault(error) from error
-            finally:
-                connection.close()
-            if not at_rest or self._stamp() == before:
+            at_rest = tries <= _TRIES and self._place.is_at_rest()
+            before = self._place.stamp()
+            with self._read_lock:  # so that no fork comes in between
+                connection = self._connect("ro", timeout=self.patience, immutable=at_rest)
+                try:
+                    result = work(connection)
+                except (sqlite3.Error, UnicodeEncodeError) as error:
+                    if at_rest and self._place.stamp() != before:
+                        continue
+                    raise self.fault(error) from error
+                finally:
+                    connection.close()
+            if not at_rest or self._place.stamp() == before:
                 return result
-
-    def _is_at_rest(self) -> bool:
-        real = str(self.path.resolve())
-        try:
-            if Path(f"{real}-wal").stat().st_size:
-                return False
-        except OSError:
-            return True
-        return not Path(f"{real}-shm").exists()
-
-    def _stamp(self) -> tuple[int, int, int]:
-        try:
-            found = self.path.stat()
-        except OSError:
-            return (0, 0, 0)
-        return (found.st_ino, found.st_size, found.st_mtime_ns)
-
-    # --- checks that name the cause before SQLite meets it ---
 
     def _check_process(self) -> None:
         if self._pid not in (0, os.getpid()):
             raise StoreError(self.name, "the store was opened before a fork: make a new one in the child process")
-
-    def _check_place(self) -> None:
-        # SQLite writes on into a file without a name, and everything would be lost in silence.
-        try:
-            found = os.stat(self._real)  # noqa: PTH116 - Path.stat costs four times as much, and each commit pays it
-        except OSError as error:
-            raise StoreError(self.name, f"the file was taken away while it was open ({error.strerror})") from error
-        if (found.st_dev, found.st_ino) != self._place:
-            raise StoreError(self.name, "the file was replaced by another one while it was open")
-
-    def _exists(self) -> bool:
-        try:
-            found = self.path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except (OSError, ValueError) as error:
-            raise StoreError(self.name, f"the file cannot be looked at ({error})") from error
-        if not stat.S_ISREG(found.st_mode):
-            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
-            raise StoreError(self.name, f"this is {kind}, not a database")
-        return True
-
-    def _check_access(self) -> None:
-        if not self.path.parent.is_dir():
-            raise StoreError(self.name, f"there is no folder {str(self.path.parent)!r}")
-        for path, what in ((self.path, "the file"), (self.path.resolve().parent, "its folder")):
-            if path.exists() and not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
-                raise StoreError(self.name, f"{what} is read-only for this process")
 
 
 def _empty_log(connection: sqlite3.Connection) -> None:
