@@ -1,12 +1,13 @@
 """How callers wait for plugins: one for a whole batch of calls, and one who asked and may come back later."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ares.bus.call import Call, Latch, executing
-from ares.bus.resident import Resident
+from ares.bus.call import Call, Latch
+from ares.bus.resident import Resident, current_resident
 from ares.bus.waits import waits
 from ares.errors import PluginDeadlockError
 
@@ -15,15 +16,18 @@ from ares.errors import PluginDeadlockError
 _PATIENCE = 0.9
 
 
-def send_all(calls: Sequence[tuple[Resident, Call]], latch: Latch) -> None:
-    """Send calls that share ``latch`` and wait until each is answered or its time is over. Then look at each one's
-    ``error`` and ``value``."""
+def send_all(calls: Sequence[tuple[Resident, Call]], latch: Latch, until: float = math.inf) -> None:
+    """Send calls that share ``latch`` and wait until each is answered or its time is over, at most until then by the
+    monotonic clock. After that look at each one's ``error`` and ``value``."""
     try:
         for resident, call in calls:
             resident.send(call)
-        while not latch.wait(_next_look(calls) - time.monotonic()):
+        while not latch.wait(min(_next_look(calls), until) - time.monotonic()):
+            is_over = time.monotonic() >= until
             for resident, call in calls:
-                if not call.is_done:
+                if is_over:
+                    resident.give_up(call)
+                elif not call.is_done:
                     resident.check(call)
     except BaseException:  # Ctrl-C on the main thread
         for resident, call in calls:
@@ -88,7 +92,8 @@ def _earliest(*moments: float | None) -> float:
 
 def _end_of_patience() -> float | None:
     """Until when the plugin that the calling thread belongs to can wait for others."""
-    mine: Call | None = getattr(executing, "call", None)
+    resident = current_resident()
+    mine = None if resident is None else resident.current
     if mine is None or mine.began is None:
         return None
     return mine.began + mine.timeout * _PATIENCE
@@ -97,7 +102,7 @@ def _end_of_patience() -> float | None:
 @contextmanager
 def _as_edge(target: Resident, call: Call) -> Iterator[None]:
     """If the calling thread is a plugin's, it waits for another from here on, unless that would be for itself."""
-    waiter: Resident | None = getattr(executing, "resident", None)
+    waiter = current_resident()
     if waiter is None:
         yield
         return

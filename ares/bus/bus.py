@@ -46,7 +46,6 @@ class PluginBus:
     ) -> None:
         self._name = name
         self._timeout = positive_seconds(timeout, lambda problem: UsageError(f"the timeout of plugins {problem}"))
-        self._journal = journal
         self._say = say
         self._executions = Executions(say)
         self._exchange = Exchange(uuid4().hex[:12], self._dropped)
@@ -95,10 +94,10 @@ class PluginBus:
         self._exchange.end()
         return errors
 
-    def renewed(self) -> "PluginBus":
-        """A bus with the same plugins that was not started: for the child of a fork, where this one's threads are gone
-        and its locks may be held by them."""
-        bus = PluginBus(name=self._name, timeout=self._timeout, journal=self._journal, say=self._say)
+    def renewed(self, journal: PluginJournal | None = None) -> "PluginBus":
+        """A bus with the same plugins that was not started, with a journal of its own: for the child of a fork, where
+        this one's threads are gone and its locks may be held by them."""
+        bus = PluginBus(name=self._name, timeout=self._timeout, journal=journal, say=self._say)
         bus.register(*self._population.plugins)
         return bus
 

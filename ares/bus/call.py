@@ -18,9 +18,6 @@ from ares.errors import PluginError
 #: Characters of an exception's message that are kept.
 _LONGEST: Final = 500
 
-#: Of the calling thread, if it is an actor's: the ``resident`` that it serves and the ``call`` that it executes.
-executing = threading.local()
-
 
 class Latch:
     """Opens, for good, when it was counted down so many times."""

@@ -69,16 +69,19 @@ class Executions:
             execution = self._open.get(execution_id)
         return _NO_EXECUTION if execution is None else execution.port
 
-    def complain(self, execution_id: str, subject: _Subject, text: str, error: BaseException | None = None) -> None:
-        """Something went wrong in a call for an execution, or for none that is known."""
+    def complain(self, execution_id: str, subject: _Subject, text: str, error: BaseException | None = None) -> bool:
+        """Something went wrong in a call for an execution, or for none that is known. Returns whether it was told to
+        the log, too."""
         with self._lock:
             total = self._totals[subject] = self._totals.get(subject, 0) + 1
             execution = self._open.get(execution_id)
             if execution is not None:
                 first, count = execution.complaints.get(subject, (text, 0))
                 execution.complaints[subject] = (first, count + 1)
-        if _is_power_of_ten(total):
+        is_told = _is_power_of_ten(total)
+        if is_told:
             self.say("WARNING", text if total == 1 else f"{text} ({total} times so far)", error)
+        return is_told
 
     def complain_to_all(self, text: str, error: BaseException | None = None) -> None:
         """Something is wrong for as long as the bus lives."""

@@ -82,7 +82,7 @@ class Lodging:
     def move_out(self, seconds: float) -> PluginError | None:
         """Stop the plugin, after the calls and events that were sent before, within so many seconds. Returns why it did
         not stop in good order. Its thread has ended then, or ends when it can."""
-        until = time.monotonic() + seconds
+        until = time.monotonic() + max(seconds, _LEAST)
         resident = self.resident
         if self._lane is not None:
             self._exchange.detach(self._lane)
@@ -90,9 +90,8 @@ class Lodging:
         resident.move(PluginState.STOPPING)
         latch = Latch(1)
         call = resident.call("stop", (), "", NoExecution(), latch)
-        call.timeout = min(call.timeout, max(seconds, _LEAST))
         try:
-            send_all([(resident, call)], latch)
+            send_all([(resident, call)], latch, until)
         finally:
             # One that raised has stopped, too.
             is_out = call.is_done and not isinstance(call.error, _NO_ANSWER)

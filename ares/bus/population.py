@@ -5,14 +5,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ares.bus.call import executing
 from ares.bus.card import read
 from ares.bus.exchange import Exchange
 from ares.bus.health import PluginState
 from ares.bus.hooks import Hooks
 from ares.bus.lifecycle import Lodging
 from ares.bus.ordering import Order, resolve
-from ares.bus.resident import House, Resident
+from ares.bus.resident import House, Resident, current_resident
 from ares.bus.view import Services
 from ares.errors import PluginError, RegistrationError, UsageError
 from ares.events import EventType
@@ -63,7 +62,7 @@ class Population:
 
     def is_inside(self) -> bool:
         """Whether the calling thread is the one of a plugin in here."""
-        resident: Resident | None = getattr(executing, "resident", None)
+        resident = current_resident()
         return resident is not None and any(resident is mine for mine in self.residents)
 
     # --- how they come ---------------------------------------------------------------------------------

@@ -3,9 +3,9 @@
 from typing import Any
 
 from ares.bus.awaiting import PendingAnswer
-from ares.bus.call import Call, Latch, executing
+from ares.bus.call import Latch
 from ares.bus.executions import Executions
-from ares.bus.resident import Resident
+from ares.bus.resident import Resident, current_resident
 from ares.errors import UsageError
 from ares.plugin.capabilities import Capability
 
@@ -43,7 +43,8 @@ class Ref:
     def _send(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PendingAnswer:
         if not method.isidentifier() or method.startswith("_") or method in ("start", "stop"):
             raise UsageError(f"{method!r} of plugin {self.name!r} is not for others to call")
-        mine: Call | None = getattr(executing, "call", None)
+        caller = current_resident()
+        mine = None if caller is None else caller.current
         execution_id = "" if mine is None else mine.context.execution_id
         call = self._resident.call(method, args, execution_id, self._executions.port(execution_id), Latch(1))
         call.kwargs = kwargs

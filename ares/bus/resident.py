@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import attrs
 
-from ares.bus.call import Call, Latch, describe, executing
+from ares.bus.call import Call, Latch, describe
 from ares.bus.card import Card
 from ares.bus.executions import Executions
 from ares.bus.health import PluginHealth, PluginState
@@ -36,6 +36,9 @@ from ares.errors import (
     PluginUnresponsiveError,
 )
 from ares.events import EventType
+
+#: Of a thread that is an actor's: the ``resident`` that it serves.
+_here: Final = threading.local()
 
 #: In which state a plugin takes the calls of its life; all others it takes when it is running.
 _RUNNING: Final = PluginState.RUNNING
@@ -55,6 +58,11 @@ class House:
     executions: Executions
     journal: PluginJournal
     announce: Callable[[EventType, str, str, str], None]
+
+
+def current_resident() -> "Resident | None":
+    """Whom the calling thread serves, if it is an actor's."""
+    return getattr(_here, "resident", None)
 
 
 class Resident:
@@ -104,8 +112,10 @@ class Resident:
                 call.settle(None, self._unresponsive(call, self._hung))
             elif self._state is not _TAKEN_IN.get(call.method, _RUNNING) or not self._put(call):
                 call.settle(None, PluginNotRunningError(self.name, call.method, state=self._state.value))
-            else:
+            elif self._current is not None:
                 self._plan(call, now)
+            else:
+                call.check_at = now + call.timeout
         if hung is not None:
             self._announce(hung)
 
@@ -138,6 +148,11 @@ class Resident:
             else:
                 call.settle(None, PluginTimeoutError(self.name, call.method, seconds=now - call.began))
         cancel(call.context)
+
+    @property
+    def current(self) -> Call | None:
+        """What it executes; for its own thread, for which it does not change."""
+        return self._current
 
     def look(self) -> Call | None:
         """What the plugin hangs in, if it does."""
@@ -187,16 +202,16 @@ class Resident:
         """Have it known that a call for an execution failed, and nobody else is told why."""
         cause = error.__cause__ or error
         subject = (self.name, f"{error.call} {type(cause).__name__}")
-        self._house.executions.complain(execution_id, subject, str(error), error.__cause__)
-        if isinstance(error, PluginCrashError):
+        is_told = self._house.executions.complain(execution_id, subject, str(error), error.__cause__)
+        # Not every time: a plugin that listens to such events may crash at each of them.
+        if is_told and isinstance(error, PluginCrashError):
             self._house.announce(EventType.PLUGIN_FAILED, self.name, execution_id, str(error))
 
     # --- the actor's thread ------------------------------------------------------------------------------
 
     def settle_in(self) -> None:
         """See ``Tenant``."""
-        executing.resident = self
-        executing.call = None
+        _here.resident = self
 
     def execute(self, call: Call) -> None:
         """See ``Tenant``. A plugin that stops is given the events first that were sent before."""
@@ -244,9 +259,7 @@ class Resident:
             self._current = call
             call.began = began = time.monotonic()
         grant(call.context, began + call.timeout)
-        executing.call = call
         value, error = _invoke(self.name, self.card.plugin, call.method, (call.context, *call.args), call.kwargs)
-        executing.call = None
         seconds = time.monotonic() - began
         with self._lock:
             self._current = None

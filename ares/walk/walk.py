@@ -172,8 +172,9 @@ class Walk:
             self._sweep(scope)
         for d in instance.node.dependents:
             scope.waiting[d] -= 1
-            if not scope.waiting[d]:
-                self._agenda.follow(scope.instances[d])
+            dependent = scope.instances[d]
+            if not scope.waiting[d] and dependent.phase is Phase.PENDING:
+                self._agenda.follow(dependent)
         if not scope.remaining:
             self._conclude(scope)
 
@@ -213,8 +214,10 @@ class Walk:
             self._conclude(scope)
             return
         for instance in scope.instances:
-            if instance.phase not in FINAL and not scope.waiting[instance.node.index]:
-                if instance.phase is not Phase.OPEN:
+            phase = instance.phase
+            # What began goes on, even if the definition has put something before it meanwhile.
+            if phase not in FINAL and not (phase is Phase.PENDING and scope.waiting[instance.node.index]):
+                if phase is not Phase.OPEN:
                     instance.snapshot = len(scope.writes)
                 self._agenda.follow(instance)
 

@@ -639,6 +639,22 @@ def test_the_bus_tells_of_its_plugins(new_bus: NewBus) -> None:
     assert told == [("plugin.started", "fine"), ("plugin.failed", "broken"), ("plugin.stopped", "fine")]
 
 
+@pytest.mark.case("C051")
+def test_a_listener_that_crashes_at_the_news_of_its_own_crash_makes_no_loop(new_bus: NewBus) -> None:
+    def crash(_delivery: Delivery) -> None:
+        raise SystemExit
+
+    bus = new_bus(Listener("jumpy", crash))  # it listens to everything
+    for _ in range(20):
+        bus.emit("e", "a.b", "test")
+
+    bus.stop()
+
+    health = bus.health()["jumpy"]
+    assert health.events_matched <= 20 + 4  # its start, and its failures number 1, 10 and 20
+    assert health.errors == health.events_delivered
+
+
 def test_a_hang_and_a_crash_are_events_of_the_execution_they_concern(new_bus: NewBus, gate: Gate) -> None:
     from tests.bus.players import step
 

@@ -252,11 +252,30 @@ def test_stop_is_bounded_in_all(new_bus: NewBus, gate: Gate) -> None:
     bus = new_bus(*(Living(f"p{n}", log, stop=gate.pass_through) for n in range(3)), timeout=LONG)
     began = time.monotonic()
 
-    errors = bus.stop(timeout=0.2)
+    errors = bus.stop(timeout=0.5)
 
     assert time.monotonic() - began < 5
     assert len(errors) == 3
     assert set(states(bus).values()) == {"abandoned"}
+
+
+def test_waiting_in_the_queue_and_stopping_together_are_bounded(new_bus: NewBus, gate: Gate) -> None:
+    """It comes to its stop only just in time, and then hangs in it."""
+    pause = threading.Event()
+
+    class Slow(Servant):
+        def stop(self, ctx: Any) -> None:
+            gate.pass_through()
+
+    bus = new_bus(Slow("slow", timeout=LONG))
+    refs(bus)["slow"].ask("do", pause.wait, 1.0)
+    began = time.monotonic()
+
+    [error] = bus.stop(timeout=1.5)
+
+    assert 1.4 < time.monotonic() - began < 2.3
+    assert isinstance(error, PluginTimeoutError)
+    assert states(bus) == {"slow": "abandoned"}
 
 
 def test_a_plugin_that_hangs_in_a_call_does_not_hold_up_stop(new_bus: NewBus, gate: Gate) -> None:

@@ -258,7 +258,7 @@ def test_a_call_that_was_answered_is_no_edge_any_more(new_bus: NewBus) -> None:
 
 def test_a_hung_plugin_is_to_blame_and_not_the_one_that_waits_for_it(new_bus: NewBus, gate: Gate) -> None:
     """The router gives up a little before its own time is over, so that it can still answer."""
-    bus = new_bus(Servant("router", timeout=1.0), Servant("memory", timeout=1.0))
+    bus = new_bus(Servant("router", timeout=3.0), Servant("memory", timeout=3.0))
     router, memory = refs(bus)["router"], refs(bus)["memory"]
 
     def ask_memory() -> str:
@@ -273,11 +273,11 @@ def test_a_hung_plugin_is_to_blame_and_not_the_one_that_waits_for_it(new_bus: Ne
     until(lambda: bus.health()["memory"].state is PluginState.UNRESPONSIVE)
     began = time.monotonic()
     assert router.call("do", ask_memory) == "without memory"
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 1.5
 
 
 def test_the_same_for_one_that_is_only_busy(new_bus: NewBus, gate: Gate) -> None:
-    bus = new_bus(Servant("router", timeout=0.5), Servant("memory", timeout=LONG))
+    bus = new_bus(Servant("router", timeout=2.0), Servant("memory", timeout=LONG))
     router, memory = refs(bus)["router"], refs(bus)["memory"]
     memory.ask("do", gate.pass_through)
     gate.await_entry()

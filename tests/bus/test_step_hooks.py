@@ -10,7 +10,6 @@ from ares.bus import PluginBus, PluginState
 from ares.context import Context
 from ares.errors import (
     InterceptorError,
-    PluginBusyError,
     PluginCrashError,
     PluginError,
     PluginTimeoutError,
@@ -361,17 +360,17 @@ def test_an_interceptor_that_hangs_fails_closed_once_slowly_and_then_at_once(new
 
 
 def test_an_interceptor_with_a_long_queue_is_not_late(new_bus: NewBus) -> None:
-    """Its timeout counts executing only: the last of 40 waits far longer than that."""
+    """Its timeout counts executing only: the last of 50 waits longer than that."""
 
     def slow(ctx_step: Step) -> None:
-        pause.wait(0.02)
+        pause.wait(0.03)
 
     pause = threading.Event()
-    bus = new_bus(Guard("guard", slow, timeout=0.3))
+    bus = new_bus(Guard("guard", slow, timeout=1.0))
 
-    joins = [in_thread(bus.intercept, "e", step(f"s{n}")) for n in range(40)]
+    joins = [in_thread(bus.intercept, "e", step(f"s{n}")) for n in range(50)]
 
-    assert [join() for join in joins] == [None] * 40
+    assert [join() for join in joins] == [None] * 50
     health = bus.health()["guard"]
     assert (health.state, health.timeouts, health.errors) == (PluginState.RUNNING, 0, 0)
 
@@ -392,14 +391,14 @@ def test_an_interceptor_may_observe_what_became_of_the_step(new_bus: NewBus) -> 
 
 
 def test_executions_that_share_a_slow_observer_find_it_busy_and_never_unresponsive(new_bus: NewBus) -> None:
-    """Each call takes 10 ms; the queue is longer than the timeout."""
+    """Each call takes 20 ms; the queue is longer than the timeout."""
     pause = threading.Event()
 
     class Slow(Named):
         def before_step(self, ctx: Context, execution_id: str, step: Step) -> None:
-            pause.wait(0.01)
+            pause.wait(0.02)
 
-    bus = new_bus(Slow("slow", timeout=0.25))
+    bus = new_bus(Slow("slow", timeout=1.0))
     for number in range(100):
         bus.open_execution(f"e{number}", Port())
 
@@ -412,7 +411,6 @@ def test_executions_that_share_a_slow_observer_find_it_busy_and_never_unresponsi
     lines = [line for number in range(100) for line in bus.close_execution(f"e{number}")]
     assert lines, "some must have been too late, or this proves nothing"
     assert all("still queued" in line for line in lines)
-    assert PluginBusyError("slow", "before_step", seconds=0.25).seconds == 0.25
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ def interrupted_by_signal(voice: Voice, db: str, effects: str) -> str:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with Runtime(db) as rt:
         try:
-            rt.run(flows.gated(), {"effects": effects}, execution_id="e")
+            rt.run(flows.gated_once(), {"effects": effects}, execution_id="e")
         except KeyboardInterrupt:
             voice.say({"status": str(rt.execution("e").status)})
             voice.hear()

@@ -21,9 +21,9 @@ at_gate = threading.Event()
 # --- that wait for the test ------------------------------------------------------------------------------------------
 
 
-def gated(steps: int = 3) -> Workflow:
+def gated(steps: int = 3, max_crashes: int = 3) -> Workflow:
     """A chain of steps. Each leaves a line; the second says that it is there and waits to be told to go on."""
-    wf = Workflow("gated", inputs={"effects": str})
+    wf = Workflow("gated", inputs={"effects": str}, defaults=ares.StepDefaults(max_crashes=max_crashes))
 
     def body(number: int) -> Callable[..., int]:
         def run(effects: str) -> int:
@@ -40,6 +40,11 @@ def gated(steps: int = 3) -> Workflow:
     for number in range(1, steps + 1):
         wf.add(ares.StepSpec(f"s{number}", body(number), depends_on=[f"s{number - 1}"] if number > 1 else []))
     return wf
+
+
+def gated_once() -> Workflow:
+    """Of which a step that dies once is given up."""
+    return gated(max_crashes=1)
 
 
 def gated_five() -> Workflow:

@@ -8,7 +8,7 @@ import pytest
 
 import ares
 from ares import ExecutionStatus, ItemFailure, RetryPolicy, Runtime, StepSpec, StepStatus, Workflow
-from ares.errors import NotDone, OutcomeUnknownError, PartFailedError, RuntimeClosedError, StoreError, UsageError
+from ares.errors import NotDone, OutcomeUnknownError, PartFailedError, StoreError, UsageError
 from ares.stores.sqlite import SqliteStore
 from tests.durability.nursery import DEADLINE, Nursery
 from tests.durability.stores import StoreWrapper
@@ -131,8 +131,6 @@ def test_a_cancel_leaves_the_outcome_unknown(ran: Ran, again: New) -> None:
 
     assert ran == ["pay"]
     assert result.status is ExecutionStatus.FAILED
-    assert isinstance(result.error, Exception)
-    assert result.steps["pay"].error is not None
     assert "unknown" in str(result.steps["pay"].error)
 
 
@@ -140,7 +138,7 @@ def test_a_close_leaves_the_outcome_unknown(ran: Ran, again: New) -> None:
     wf = cut_by(lambda rt: rt.close(0.2), ran, again())
 
     rt = again()
-    assert rt.execution("e").status in (ExecutionStatus.INTERRUPTED, ExecutionStatus.FAILED)
+    assert rt.execution("e").status is ExecutionStatus.INTERRUPTED
     result = rt.resume("e", wf)
 
     assert ran == ["pay"]
@@ -328,7 +326,7 @@ def test_reconcile_comes_before_the_body_after_a_close(ran: Ran, again: New) -> 
 
     result = again().resume("e", wf)
 
-    assert ran in (["pay", "ask"], ["pay", "ask", "ask"][:2])
+    assert ran == ["pay", "ask"]
     assert result.status is ExecutionStatus.COMPLETED
 
 
@@ -412,28 +410,3 @@ def test_a_start_that_cannot_be_committed_never_becomes_a_body(db: str, ran: Ran
     assert failed.value.execution_id == "e"
     assert ran == ["pay"]
     assert result.status is ExecutionStatus.COMPLETED
-
-
-def test_a_closed_runtime_is_what_a_blocked_run_says(ran: Ran, again: New) -> None:
-    begun, said = threading.Event(), []
-    rt = again()
-
-    def pay(ctx: ares.StepContext) -> None:
-        begun.set()
-        while not ctx.cancelled:
-            threading.Event().wait(0.005)
-
-    def run() -> None:
-        try:
-            rt.run(paying(pay), execution_id="e")
-        except RuntimeClosedError as error:
-            said.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert begun.wait(DEADLINE)
-    rt.close(1.0)
-    thread.join(DEADLINE)
-
-    assert not thread.is_alive()
-    assert len(said) == 1

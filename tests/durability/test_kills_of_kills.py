@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from ares import ExecutionStatus, Runtime
-from tests.durability.flows import nesting, patient
-from tests.durability.nursery import DEADLINE, Nursery
+from tests.durability.flows import patient
+from tests.durability.nursery import Nursery
 from tests.durability.test_crash_points import Scene, settled
 from tests.durability.traces import counted, traces
 
@@ -91,7 +91,6 @@ def test_a_run_nested_in_a_step_goes_on_where_it_was(nursery: Nursery, db: str, 
     assert counted(effects) == Counter({"outer": 2, "inner one": 2, "inner two": 3})
     with Runtime(db) as rt:
         assert [summary.status for summary in rt.executions()] == [ExecutionStatus.COMPLETED] * 3
-        assert nesting().id == "nesting"
 
 
 def test_a_retry_that_was_waited_for_is_waited_for_anew(nursery: Nursery, db: str, effects: str, again: New) -> None:
@@ -165,4 +164,3 @@ def test_ctrl_c_at_any_moment_leaves_something_to_go_on_with(nursery: Nursery, t
         assert scene.lines().keys() == whole.lines().keys()
 
     assert interrupts > 0
-    assert DEADLINE > 0

@@ -17,6 +17,7 @@ from ares.errors import (
     RouteError,
     RuntimeClosedError,
     UsageError,
+    WorkflowFailedError,
 )
 from tests.durability.nursery import DEADLINE
 from tests.durability.traces import Ran, told
@@ -142,23 +143,21 @@ def test_an_execution_that_fails_again_and_again_goes_on_from_where_it_is_each_t
 
 
 def test_the_error_of_an_earlier_process_is_a_recorded_one(
-    ran: Ran, broken: set[str], again: Callable[[], Runtime]
+    ran: Ran, broken: set[str], again: Callable[..., Runtime]
 ) -> None:
     wf = chain(ran, broken)
     broken.add("third")
-    again().run(wf, execution_id="e")
+    here = again().run(wf, execution_id="e")
 
-    rt = again()
-    rt.resume("e", wf)  # fails again, now in this process
-    here = rt.execution("e").result()
-    rt = again()
-    assert rt.resume("e", wf, rerun=["tidy"]) is not None
-    broken.clear()
-    stored = again()
-    stored.resume("e", wf)
+    stored = again(workflows=[wf]).execution("e").result()
 
-    assert here.status is ExecutionStatus.FAILED
-    assert isinstance(here.error, ValueError | RecordedError)
+    assert isinstance(here.error, ValueError)
+    assert isinstance(stored.error, RecordedError)
+    assert (stored.error.type_name, stored.error.message) == ("ValueError", "third")
+    assert "in run" in stored.error.traceback
+    with pytest.raises(WorkflowFailedError) as failed:
+        stored.raise_for_status()
+    assert failed.value.__cause__ is stored.error
 
 
 def test_a_failed_maps_completed_elements_stay(ran: Ran, broken: set[str], again: Callable[[], Runtime]) -> None:
@@ -222,7 +221,7 @@ def test_a_resume_asks_for_a_missing_route_again_and_does_not_run_the_body(
     assert ran == ["fork", "right"]
 
 
-def test_what_fail_fast_kept_from_starting_goes_back(ran: Ran, broken: set[str], again: Callable[[], Runtime]) -> None:
+def test_what_fail_fast_kept_from_starting_goes_back(ran: Ran, broken: set[str]) -> None:
     wf = Workflow("fast", fail_fast=True)
 
     def body(name: str) -> Callable[[], str]:
@@ -248,7 +247,6 @@ def test_what_fail_fast_kept_from_starting_goes_back(ran: Ran, broken: set[str],
     assert failed.steps["stranger"].reason == "fail_fast"
     assert sorted(ran.since()) == ["breaks", "root", "stranger"]
     assert result.status is ExecutionStatus.COMPLETED
-    assert again is not None
 
 
 def test_an_execution_out_of_time_gets_its_time_anew_or_another_one(again: Callable[[], Runtime], ran: Ran) -> None:

@@ -386,7 +386,7 @@ def test_a_nested_run_is_interrupted_when_its_step_times_out_and_the_next_attemp
             ended.append(error)
             raise
 
-    result = rt.run(single(body, timeout=0.3, retry=RetryPolicy(max_attempts=2, initial_delay=0)))
+    result = rt.run(single(body, timeout=1.0, retry=RetryPolicy(max_attempts=2, initial_delay=0)))
     eventually(lambda: ended)
     hang.open()
 

@@ -15,7 +15,7 @@ from ares.errors import ExecutionBusyError, StoreError
 from ares.journal.protocol import ExecutionLog
 from ares.journal.writer import StoreJournal
 from ares.stores.sqlite import SqliteStore
-from tests.journal.spy_store import draft, new
+from tests.journal.spy_store import draft, join_all, new, run_all
 from tests.stores.children import finish, open_files, run, start
 
 PRELUDE = """
@@ -284,25 +284,30 @@ def test_somebody_elses_lock_of_a_while_reaches_nobody(journal: StoreJournal, pa
     log = begin(journal)
     locker = start(
         """
-import sqlite3, sys, threading
-connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=20)
 connection.execute("BEGIN IMMEDIATE")
 print("locked", flush=True)
-threading.Event().wait(2)
+sys.stdin.readline()
 connection.execute("COMMIT")
 connection.close()
 """,
         path,
     )
     assert locker.stdout is not None
+    assert locker.stdin is not None
     assert locker.stdout.readline() == "locked\n"
+    tickets = [log.append(draft()) for _ in range(3)]
+    threads = run_all(*(ticket.wait for ticket in tickets))
+    threading.Event().wait(2)
+    assert not any(ticket.done for ticket in tickets)
 
-    begun = time.monotonic()
-    log.append(draft()).wait(60)
-
-    assert 1 < time.monotonic() - begun < 8
+    locker.stdin.write("\n")
     finish(locker)
-    assert seqs(path) == [1]
+    join_all(threads)
+
+    assert not any(ticket.error for ticket in tickets)
+    assert seqs(path) == [1, 2, 3]
 
 
 def test_close_comes_back_in_time_though_somebody_else_holds_the_lock(path: Path) -> None:
