@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import logging
 import os
+import signal
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -63,11 +64,17 @@ def run(arguments: argparse.Namespace) -> None:
     """Measure, print, write, draw."""
     if arguments.one_cpu:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way what was measured is printed
     warnings.simplefilter("ignore")  # libraries' remarks about each other
     logging.disable(logging.WARNING)
     usage = machine.Usage()
     with _folder(arguments.folder) as folder:
-        report = _measure(arguments, folder)
+        peers, absent = _load(arguments.only.split(","))
+        report = Report(machine.describe(folder), peers, {peer.name: version(peer) for peer in peers}, absent)
+        try:
+            _measure(report, arguments, folder)
+        except KeyboardInterrupt:
+            report.machine["cut short"] = "yes: what follows was measured before"
     report.usage = usage.report()
     print(report.text())
     if arguments.json:
@@ -84,44 +91,29 @@ def _folder(wanted: Path | None) -> Iterator[Path]:
         yield Path(name)
 
 
-def _measure(arguments: argparse.Namespace, folder: Path) -> Report:
+def _measure(report: Report, arguments: argparse.Namespace, folder: Path) -> None:
     parts = arguments.parts.split(",")
     plan = _QUICK if arguments.quick else _WHOLE
-    peers, absent = _load(arguments.only.split(","))
-    report = Report(
-        machine.describe(folder),
-        {},
-        {peer.name: version(peer) for peer in peers},
-        absent,
-        outcomes=[],
-        habits=[],
-        lines=[],
-        resumed=None,
-        imports=None,
-        peers=peers,
-    )
-    # Imports come first: the fewer processes are about, the better.
     if "imports" in parts:
         say("imports")
         report.imports = imports.measure()
-    if "contest" in parts:
-        _contest(Contest(peers, folder), plan, arguments, report)
     if "resume" in parts:
         say("resume")
         report.resumed = resume.measure(plan.resumed, folder, arguments.rounds)
+    if "contest" in parts:
+        _contest(report, plan, arguments, folder)
     if "growth" in parts:
         counts = growth.FULL_COUNTS if arguments.full else plan.counts
-        report.lines = growth.measure(peers, folder, counts, min(3, arguments.rounds))
-    return report
+        growth.measure(report.peers, folder, counts, min(3, arguments.rounds), report.lines)
 
 
-def _contest(contest: Contest, plan: Plan, arguments: argparse.Namespace, report: Report) -> None:
+def _contest(report: Report, plan: Plan, arguments: argparse.Namespace, folder: Path) -> None:
+    contest = Contest(report.peers, folder, report.outcomes, report.habits)
     contest.warm_up(plan.cells(1 if arguments.full else _PART))
     for number in range(arguments.rounds):
         contest.round(number, is_beside=False)
         if number % _FEWER == 0:
             contest.round(number, is_beside=True)
-    report.outcomes, report.habits = contest.outcomes, contest.habits
 
 
 def _load(names: list[str]) -> tuple[list[Peer], dict[str, str]]:

@@ -152,19 +152,21 @@ class Contest:
     Args:
         peers: ares first.
         folder: Where the files of runs are made.
+        outcomes: Where what comes out is put, a cell each.
+        habits: Where it is put how they use SQLite.
     """
 
-    def __init__(self, peers: Sequence[Peer], folder: Path) -> None:
+    def __init__(self, peers: Sequence[Peer], folder: Path, outcomes: list[Outcome], habits: list[Habit]) -> None:
         self._peers = peers
         self._folder = folder
-        self.outcomes: list[Outcome] = []
-        self.habits: list[Habit] = []
+        self._outcomes = outcomes
+        self._habits = habits
 
     def warm_up(self, cells: Sequence[Cell]) -> None:
         """Run everything once, find out who cannot do what, and how each uses SQLite."""
         for cell in cells:
             outcome = Outcome(cell)
-            self.outcomes.append(outcome)
+            self._outcomes.append(outcome)
             for contestant in contestants(self._peers, cell):
                 known = self._known(cell, contestant.label)
                 if known is not None:
@@ -174,7 +176,7 @@ class Contest:
 
     def _known(self, cell: Cell, label: str) -> str | None:
         """What a contestant cannot do alone it cannot do beside a busy thread."""
-        for other in self.outcomes:
+        for other in self._outcomes:
             same = (other.cell.shape.kind, other.cell.is_stored) == (cell.shape.kind, cell.is_stored)
             if same and label in other.missing:
                 return other.missing[label]
@@ -185,11 +187,11 @@ class Contest:
         with _survived(outcome, contestant.label):
             found = habit(contestant, outcome.cell, self._folder)
             if found is not None:
-                self.habits.append(found)
+                self._habits.append(found)
 
     def round(self, number: int, *, is_beside: bool) -> None:
         """Measure every cell once."""
-        for outcome in self.outcomes:
+        for outcome in self._outcomes:
             if outcome.cell.is_beside is is_beside:
                 say(f"round {number + 1}: {outcome.cell}")
                 self._measure(outcome, backwards=number % 2 == 1)

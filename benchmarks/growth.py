@@ -63,16 +63,17 @@ class Line:
         return found
 
 
-def measure(peers: Sequence[Peer], folder: Path, counts: Sequence[int], rounds: int) -> list[Line]:
-    """Every peer, without a store and durable; ares, which is the first of them, in every round, the others once."""
-    lines = []
+def measure(peers: Sequence[Peer], folder: Path, counts: Sequence[int], rounds: int, lines: list[Line]) -> None:
+    """Every peer, without a store and durable; ares, which is the first of them, in every round, the others once.
+
+    ``lines`` is where they are put.
+    """
     for is_stored in (False, True):
         for peer in peers:
             line = Line(peer.name, is_stored)
             lines.append(line)
             for _ in range(rounds if peer is peers[0] else 1):
                 line.rounds.append(_points(peer, line, folder, counts))
-    return lines
 
 
 def _points(peer: Peer, line: Line, folder: Path, counts: Sequence[int]) -> list[Point]:

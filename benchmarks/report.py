@@ -28,15 +28,15 @@ class Report:
     """Everything that one run found out."""
 
     machine: dict[str, str]
-    usage: dict[str, float]
+    peers: Sequence[Peer]
     versions: dict[str, str]
     absent: dict[str, str]
-    outcomes: list[Outcome]
-    habits: list[Habit]
-    lines: list[Line]
-    resumed: Resumed | None
-    imports: Imports | None
-    peers: Sequence[Peer]
+    outcomes: list[Outcome] = attrs.field(factory=list)
+    habits: list[Habit] = attrs.field(factory=list)
+    lines: list[Line] = attrs.field(factory=list)
+    resumed: Resumed | None = None
+    imports: Imports | None = None
+    usage: dict[str, float] = attrs.field(factory=dict)
 
     @property
     def verdicts(self) -> list[Verdict]:

@@ -91,7 +91,7 @@ class Driver:
         )
         self.options = setting.options
         self.metadata = setting.metadata
-        self.values = Values()
+        self.values = Values(setting.walk.state.created)
         self.hooks = setting.bus if setting.bus.hooks_steps() else None
         self.timers = Timers()
         self.crew = Crew(setting.pool, self.timers)

@@ -20,7 +20,7 @@ from ares.engine.driver import Driver, Setting
 from ares.engine.loops import Mail, WalksThread, walk_here
 from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, COMMIT_TIMEOUT, Options
 from ares.engine.pool import WorkerPool
-from ares.engine.replay import Replay, check_drift, codec_for, fold, nodes_of, replay
+from ares.engine.replay import Replay, check_drift, check_inputs, codec_for, fold, nodes_of, replay
 from ares.engine.results import Kept, WorkflowResult, make_result, result_of_record
 from ares.engine.takeover import ResumeRequest, plan_set_back, take_up
 from ares.engine.variables import Values
@@ -204,12 +204,14 @@ class Engine:
         stands = self._as_it_stands(definition, execution_id, how)
         if stands is not None:
             return stands
-        if self.journal.execution(execution_id).live:
-            # Somebody walks it, and this says who; unless it was given back just now.
-            self.journal.release(self.journal.claim(execution_id))
-        found = self._checked(definition, execution_id, how)
-        claim = self.journal.claim(execution_id)
+        claim: Claim | None = None
         try:
+            if self.journal.execution(execution_id).live:
+                # Somebody walks it, and this says who; unless it was given back just now.
+                claim = self.journal.claim(execution_id)
+            found = self._checked(definition, execution_id, how)
+            if claim is None:
+                claim = self.journal.claim(execution_id)
             # Only now nobody else can go on with it: whoever did in the meantime may have come to its end.
             stands = self._as_it_stands(definition, execution_id, how)
             if stands is None:
@@ -217,7 +219,8 @@ class Engine:
                     found = self._checked(definition, execution_id, how)
                 return self._take_up(definition, claim, found, how)
         except BaseException:
-            self.journal.release(claim)
+            if claim is not None:
+                self.journal.release(claim)
             raise
         self.journal.release(claim)
         return stands
@@ -225,7 +228,9 @@ class Engine:
     def _checked(self, definition: Definition, execution_id: str, how: ResumeRequest) -> Replay:
         """What there is to go on with, if that is possible in the way it was asked for."""
         found = self._replay(definition, execution_id)
-        if not how.accept_changes:
+        if how.accept_changes:
+            check_inputs(found, definition.graph)
+        else:
             check_drift(found, definition.graph)
         plan_set_back(found.walk.state, how)
         return found
@@ -384,7 +389,7 @@ class Engine:
             record = fold(execution_id, definition.graph, entries, definition.codec)
             return result_of_record(attrs.evolve(record, status=status), definition.graph.workflow)
         state = found.walk.state
-        variables = Values().snapshot(state.root, len(state.root.writes))
+        variables = Values(found.created).snapshot(state.root, len(state.root.writes))
         return make_result(Kept(state), variables, status=status, duration=0.0)
 
     # --- those under way ----------------------------------------------------------------------------------------

@@ -138,6 +138,12 @@ def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Cod
         walk.apply(fact)  # type: ignore[arg-type] # every other note was passed over above
     if created is None:
         raise StoreError(store, "the journal is empty", execution_id)
+    if walk.state.lenient:
+        declared = graph.workflow.inputs
+        # Those that have come since have their defaults; those without one keep an execution from going on.
+        defaults = {name: each.default for name, each in declared.items() if not each.is_required}
+        kept = {name: value for name, value in created.inputs.items() if name in declared}
+        walk.state.root.inputs = {**defaults, **kept}
     return Replay(walk, created, remembered, fingerprint, seq)
 
 
@@ -173,6 +179,15 @@ def nodes_of(graph: Graph) -> Nodes:
     return tuple((path, digest, deps[path]) for path, digest in graph.fingerprint.steps.items())
 
 
+def check_inputs(found: Replay, graph: Graph) -> None:
+    """Refuse to go on with a definition that needs an input which the execution was never given.
+
+    Raises:
+        InputError: naming what is missing.
+    """
+    graph.workflow.bind_inputs(found.walk.state.root.inputs)
+
+
 def check_drift(found: Replay, graph: Graph) -> None:
     """Compare the definition that an execution went on with last with the present one.
 
@@ -190,4 +205,4 @@ def check_drift(found: Replay, graph: Graph) -> None:
         )
 
 
-__all__ = ["Replay", "check_drift", "codec_for", "fold", "nodes_of", "read", "replay"]
+__all__ = ["Replay", "check_drift", "check_inputs", "codec_for", "fold", "nodes_of", "read", "replay"]

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ares.errors import ReducerError
+from ares.walk.facts import Created
 from ares.walk.state import Instance, Scope, source_item
 from ares.walk.table import Phase
 from ares.workflow.binding import Binding, BindingKind, Call
@@ -20,12 +21,18 @@ _Snapshot = tuple[list[Any], int, dict[str, Any]]
 
 
 class Values:
-    """Finds the values of one execution. Thread-safe: it reads what no longer changes."""
+    """Finds the values of one execution. Thread-safe: it reads what no longer changes.
+
+    Args:
+        created: how the execution began. Its variables begin with what they began with then, whatever the present
+            definition says.
+    """
 
     #: Stands for the context, which is made with the values of the others.
     CTX: Final = object()
 
-    def __init__(self) -> None:
+    def __init__(self, created: Created | None) -> None:
+        self._initial = {} if created is None else created.variables
         self._lock = threading.Lock()
         self._newest: dict[str, _Snapshot] = {}
 
@@ -81,9 +88,12 @@ class Values:
             start, values = newest[1], dict(newest[2])
         else:
             start, values = 0, dict(scope.graph.workflow.variables)
+            if scope.owner is None:
+                values.update((name, value) for name, value in self._initial.items() if name in values)
         written: dict[str, list[Any]] = {}
         for name, value, _ in writes[start:count]:
-            written.setdefault(name, []).append(value)
+            if name in values:  # the definition may have lost it meanwhile
+                written.setdefault(name, []).append(value)
         reducers = scope.graph.workflow.reducers
         for name, new in written.items():
             try:

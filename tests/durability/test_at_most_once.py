@@ -410,3 +410,24 @@ def test_a_start_that_cannot_be_committed_never_becomes_a_body(db: str, ran: Ran
     assert failed.value.execution_id == "e"
     assert ran == ["pay"]
     assert result.status is ExecutionStatus.COMPLETED
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_an_outcome_that_cannot_be_committed_is_unknown(db: str, ran: Ran, again: New, durability: str) -> None:
+    store = Watched(SqliteStore(db))
+
+    def pay() -> str:
+        ran.append("pay")
+        store.fails = True
+        return "paid"
+
+    rt = again(store, durability=durability)
+    with pytest.raises(StoreError):
+        rt.run(paying(pay), execution_id="e")
+    store.fails = False
+    result = rt.resume("e", paying(pay))
+    asked = rt.resume("e", paying(pay, lambda: "it was paid"), rerun=["order"])
+
+    assert ran == ["pay"]
+    assert isinstance(result.error, OutcomeUnknownError)
+    assert asked.outputs["send"] == "sent after it was paid"

@@ -9,7 +9,7 @@ import pytest
 
 import ares
 from ares import ExecutionStatus, Input, Runtime, StepSpec, StepStatus, Workflow
-from ares.errors import ExecutionConflictError, SerializationError, UsageError, WorkflowChangedError
+from ares.errors import ExecutionConflictError, InputError, SerializationError, UsageError, WorkflowChangedError
 from tests.durability.flows import deadly
 from tests.durability.nursery import Nursery
 from tests.durability.traces import Ran, counted
@@ -409,3 +409,88 @@ def test_reading_for_people_needs_no_class(again: New) -> None:
     assert "Place" in repr(checkpoint.outputs["makes"])
     assert not isinstance(checkpoint.outputs["makes"], Place)
     assert "Place" in repr(events[2].payload["output"])
+
+
+# --- what an accepted change leaves without a place ------------------------------------------------------------------
+
+
+def test_an_input_that_came_later_has_its_default_or_is_asked_for_by_name(ran: Ran, again: New) -> None:
+    def greeting(**inputs: Any) -> Workflow:
+        wf = Workflow("greeting", inputs={"name": str, **inputs})
+        wf.step(lambda name: ran.append("first") or name, id="first")
+        if inputs:
+            wf.step(lambda first, tone: f"{first}{tone}", id="second", params={"tone": "tone"})
+        else:
+            wf.step(lambda first: 1 / 0, id="second")
+        return wf
+
+    again().run(greeting(), {"name": "you"}, execution_id="e")
+    again()
+
+    with pytest.raises(InputError, match="'tone'"):
+        again().resume("e", greeting(tone=str), accept_changes=True)
+    result = again().resume("e", greeting(tone=Input(str, default="!")), accept_changes=True)
+    stored = again().resume("e", greeting(tone=Input(str, default="!")))
+    rerun = again().resume("e", greeting(tone=Input(str, default="?")), rerun=["second"])
+
+    assert result.outputs == stored.outputs == {"first": "you", "second": "you!"}
+    assert rerun.outputs["second"] == "you?"
+    assert ran == ["first"]
+
+
+def test_variables_keep_the_values_that_they_began_with(again: New) -> None:
+    def counting(start: int, *, breaks: bool) -> Workflow:
+        wf = Workflow("counting", variables={"n": start, "names": []}, reducers={"n": "add", "names": "append"})
+        wf.step(lambda ctx: ctx.set("n", 1), id="adds", writes="n")
+        wf.step(lambda adds, n: 1 / 0 if breaks else n, id="reads")
+        return wf
+
+    again().run(counting(10, breaks=True), execution_id="e")
+    rt = again()
+    result = rt.resume("e", counting(20, breaks=False))
+
+    assert result.outputs["reads"] == 11
+    assert result.variables == rt.checkpoint("e").variables == {"n": 11, "names": []}
+
+
+def test_a_variable_that_is_gone_troubles_nobody(again: New) -> None:
+    def logging(*, logs: bool) -> Workflow:
+        more = {"log": []} if logs else {}
+        wf = Workflow("logging", variables={"n": 0, **more}, reducers={"log": "append"} if logs else {})
+
+        @wf.step(writes=["n", "log"] if logs else "n")
+        def first(ctx: ares.StepContext) -> None:
+            ctx.set("n", 1)
+            if logs:
+                ctx.set("log", "first")
+
+        wf.step(lambda first, n: 1 / 0 if logs else n, id="second")
+        return wf
+
+    again().run(logging(logs=True), execution_id="e")
+    result = again().resume("e", logging(logs=False), accept_changes=True)
+
+    assert result.outputs["second"] == 1
+    assert result.variables == {"n": 1}
+
+
+def test_a_step_that_was_running_when_its_process_died_may_be_gone(
+    nursery: Nursery, db: str, effects: str, again: New
+) -> None:
+    owner = nursery.start("run", workflow="gated", db=db, inputs={"effects": effects})
+    assert owner.hear() == "at the gate"
+    owner.kill()
+    owner.wait()
+    changed = Workflow("gated", inputs={"effects": str})
+    changed.step(lambda effects: 1, id="s1")
+    changed.step(lambda effects: 3, id="s3", depends_on=["s1"])
+
+    with pytest.raises(WorkflowChangedError) as refused:
+        again().resume("e", changed)
+    rt = again()
+    result = rt.resume("e", changed, accept_changes=True)
+
+    assert (refused.value.removed, refused.value.rewired) == (("s2",), ("s3",))
+    assert result.outputs == {"s1": 1, "s3": 3}
+    assert rt.checkpoint("e").outputs == result.outputs
+    assert counted(effects) == {"step 1": 1, "step 2": 1}

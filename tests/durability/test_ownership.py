@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -206,6 +207,18 @@ def test_an_owner_that_cannot_be_looked_at_keeps_what_it_has(
     assert refused["age"] >= 0.0
 
 
+def test_an_owner_that_is_stopped_still_owns(nursery: Nursery, db: str, effects: str) -> None:
+    owner = at_the_gate(nursery, db, effects)
+    owner.kill(signal.SIGSTOP)
+
+    refused = nursery.call("try_to_take", db=db)
+    owner.kill(signal.SIGCONT)
+    owner.say("go")
+
+    assert refused["taken"] == 0
+    assert owner.result()["status"] == "COMPLETED"
+
+
 # --- what is given back ----------------------------------------------------------------------------------------------
 
 
@@ -379,6 +392,41 @@ def test_recover_names_what_it_leaves_and_ones_trouble_stops_no_other(db: str, r
     assert "'s1'" in recovery.left["changed"]
     assert "created" in recovery.left["damaged"]
     assert ran == []
+
+
+def test_of_two_that_recover_at_once_each_execution_goes_to_one(
+    nursery: Nursery, db: str, tmp_path: Path, again: New
+) -> None:
+    owners = []
+    for number in range(8):
+        inputs = {"effects": str(tmp_path / str(number))}
+        owners.append(nursery.start("run", workflow="gated", db=db, execution_id=str(number), inputs=inputs))
+    for owner in owners:
+        assert owner.hear() == "at the gate"
+        owner.kill()
+        owner.wait()
+    wf = gated().replace(s2=lambda effects: 2)
+    barrier = threading.Barrier(2)
+    ends: list[ExecutionStatus] = []
+    taken: list[str] = []
+
+    def recover(rt: Runtime) -> None:
+        rt.start()
+        barrier.wait(DEADLINE)
+        for execution in rt.recover():
+            taken.append(execution.id)
+            ends.append(execution.result(DEADLINE).status)
+
+    with Runtime(db, workflows=[wf]) as other:
+        threads = [threading.Thread(target=recover, args=(rt,)) for rt in (again(workflows=[wf]), other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE)
+
+    assert sorted(taken) == [str(number) for number in range(8)]
+    assert ends == [ExecutionStatus.COMPLETED] * 8
+    assert all(counted(str(tmp_path / str(number)))["step 3"] == 1 for number in range(8))
 
 
 def test_recover_leaves_a_nested_run_to_the_one_that_it_is_nested_in(db: str, ran: Ran, again: New) -> None:

@@ -398,9 +398,9 @@ def child_of(body: Callable[..., Any], **options: Any) -> Workflow:
 def test_the_timeout_of_a_sub_workflow_covers_all_of_it(runtime: Make, stuck: Gate, short_grace: float) -> None:
     begun = time.monotonic()
 
-    result = runtime().run(child_of(lambda: stuck.wait(60), timeout=0.1))
+    result = runtime().run(child_of(lambda: stuck.wait(60), timeout=0.4))
 
-    assert seconds_since(begun) < 2
+    assert seconds_since(begun) < 3
     assert isinstance(result.steps["child"].error, StepTimeoutError)
     assert isinstance(result.steps["child/body"].error, StepCancelledError)
 
@@ -411,7 +411,7 @@ def test_what_a_timed_out_sub_workflow_has_not_begun_is_skipped(runtime: Make, s
     inner.step(lambda slow: slow, id="next")
     inner.add(StepSpec("clean", lambda: "clean", depends_on=["next"], trigger=Trigger.ALWAYS))
     wf = Workflow("parent")
-    wf.add(StepSpec("child", workflow=inner, timeout=0.1))
+    wf.add(StepSpec("child", workflow=inner, timeout=0.4))
 
     result = runtime().run(wf)
 
@@ -449,12 +449,12 @@ def test_an_execution_that_walks_too_long_fails_and_names_what_was_not_done(
     wf.step(lambda slow: slow, id="never")
     wf.add(StepSpec("clean", lambda: "clean", depends_on=["never"], trigger=Trigger.ALWAYS))
 
-    result = rt.run(wf, timeout=0.2)
+    result = rt.run(wf, timeout=0.5)
 
     assert result.status is ExecutionStatus.FAILED
     assert isinstance(result.error, ExecutionTimeoutError)
     assert isinstance(result.error, TimeoutError)
-    assert result.error.timeout == 0.2
+    assert result.error.timeout == 0.5
     assert result.error.steps == ("slow", "never")
     assert isinstance(result.steps["slow"].error, StepCancelledError)
     assert result.steps["never"].reason == "timeout"
@@ -465,7 +465,7 @@ def test_a_running_step_gets_the_grace_to_end_by_itself(runtime: Make) -> None:
     wf = single(lambda ctx: eventually(lambda: ctx.cancelled) or "in order")
     wf.step(lambda body: body, id="never")
 
-    result = runtime().run(wf, timeout=0.1)
+    result = runtime().run(wf, timeout=0.5)
 
     assert result.outputs == {"body": "in order"}
     assert isinstance(result.error, ExecutionTimeoutError)
@@ -476,11 +476,12 @@ def test_a_resume_gets_the_timeout_anew_and_may_change_it(
     runtime: Make, store: str | None, stuck: Gate, short_grace: float
 ) -> None:
     rt = runtime(store)
-    hangs = [True, True, False]
-    wf = single(lambda: stuck.wait(60) if hangs.pop(0) else "done")
+    hangs = [True]
+    wf = single(lambda: stuck.wait(60) if hangs else "done")
     first = rt.run(wf, timeout=0.1)
 
     second = rt.resume(first.execution_id, wf)
+    hangs.clear()
     third = rt.resume(first.execution_id, wf, timeout=60)
 
     assert isinstance(second.error, ExecutionTimeoutError)
@@ -493,7 +494,7 @@ def test_a_run_in_time_is_not_touched(runtime: Make) -> None:
 
 
 def test_a_submitted_execution_has_a_timeout_too(runtime: Make, stuck: Gate, short_grace: float) -> None:
-    execution = runtime().submit(single(lambda: stuck.wait(60)), timeout=0.1)
+    execution = runtime().submit(single(lambda: stuck.wait(60)), timeout=0.3)
 
     assert isinstance(execution.result(10).error, ExecutionTimeoutError)
 
@@ -503,7 +504,7 @@ def test_whoever_reads_the_events_of_an_execution_comes_to_their_end(
     runtime: Make, store: str | None, stuck: Gate, short_grace: float
 ) -> None:
     rt = runtime(store)
-    execution = rt.submit(single(lambda: stuck.wait(60)), timeout=0.2)
+    execution = rt.submit(single(lambda: stuck.wait(60)), timeout=0.5)
     reader = Task(lambda: list(execution.events()))
 
     events = reader.result(timeout=5)

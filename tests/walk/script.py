@@ -74,7 +74,7 @@ def indices_in(path: str) -> set[int]:
 def show(value: Any) -> str:
     """A value as text that is the same in every process, and after its exceptions became records."""
     if isinstance(value, ItemFailure):
-        return f"<{value.index} {show(value.item)} {str(value.error).rpartition(': ')[2]}>"
+        return f"<{value.index} {show(value.item)}>"  # what it failed with is the business of the step's own result
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{k}:{show(v)}" for k, v in sorted(value.items())) + "}"
     if isinstance(value, list | tuple):

@@ -6,6 +6,7 @@ from ares.errors import IllegalTransition
 from ares.records import ErrorInfo, ExecutionStatus
 from ares.walk import facts as f
 from ares.walk.table import FINAL, STATUS, TRANSITIONS, Phase, Stimulus
+from ares.workflow import RetryPolicy
 from tests.walk.flows import flow, nothing, step
 from tests.walk.hand import created
 from tests.walk.snapshot import snapshot
@@ -46,8 +47,6 @@ def test_what_cannot_happen_to_a_step_that_has_not_begun_is_refused(walking, fac
 
 
 def test_a_late_outcome_of_an_attempt_that_is_over_is_refused(walking):
-    from ares.workflow import RetryPolicy
-
     hand = walking(flow(step("a", retry=RetryPolicy(2, initial_delay=0.0))))
     hand.run_and_fail("a", TimeoutError())
     hand.fire()

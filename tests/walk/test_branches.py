@@ -199,7 +199,7 @@ def test_two_branches_that_write_one_variable_are_not_taken_together(walking):
     hand = walking(wf)
 
     problem = check_route(hand.instance("point"), ["left", "right"]).problem
-    assert "'v'" in problem and "'left'" in problem and "'right'" in problem
+    assert all(name in problem for name in ("'v'", "'left'", "'right'"))
     assert check_route(hand.instance("point"), ["right"]) is None
 
     hand.run("point")

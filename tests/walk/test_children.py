@@ -2,7 +2,8 @@
 
 import pytest
 
-from ares.errors import PartFailedError, StepTimeoutError
+from ares.errors import IllegalTransition, PartFailedError, StepTimeoutError
+from ares.walk.facts import DeadlinePassed
 from ares.workflow import OnItemFailure, RetryPolicy, StepSpec, Trigger, Workflow
 from tests.walk.flows import flow, step
 from tests.walk.hand import Hand
@@ -243,8 +244,6 @@ def test_a_child_out_of_time_is_retried_with_a_new_deadline(walking):
 
 
 def test_a_deadline_of_an_attempt_that_is_over_is_refused(walking):
-    from ares.walk.facts import DeadlinePassed
-
     hand = walking(parent(chain(), timeout=5.0, retry=AGAIN))
     hand.run("c/s1")
     hand.run_and_fail("c/s2", NO)
@@ -252,7 +251,7 @@ def test_a_deadline_of_an_attempt_that_is_over_is_refused(walking):
     hand.judge("c", retryable=True)
     hand.fire()
 
-    with pytest.raises(Exception, match="epoch"):
+    with pytest.raises(IllegalTransition, match="epoch"):
         hand.walk.apply(old)
 
 

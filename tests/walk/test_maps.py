@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from ares.errors import StepCancelledError
+from ares.walk.facts import Started, Succeeded
 from ares.workflow import ItemFailure, OnItemFailure, RetryPolicy, Trigger
 from tests.walk.flows import flow, nothing, step
 
@@ -77,8 +78,6 @@ def test_what_is_no_list_or_tuple_fails_the_map_and_names_its_type(walking, sour
     hand.start("list")
     instance = hand.drop("list")
     # Not by hand: a generator could never be journaled, and the body would fail for that.
-    from ares.walk.facts import Succeeded
-
     fact = Succeeded("list", 1, 0, 1, source)
     hand.walk.apply(fact, instance)
     hand.walk.settle(fact, instance)
@@ -224,8 +223,6 @@ def test_an_element_that_was_handed_out_before_another_failed_does_not_begin(wal
     hand.fail("m[0]", NO)
 
     late = hand.drop("m[1]")
-    from ares.walk.facts import Started
-
     assert not hand.walk.state.accepts(Started("m[1]", 1, late.epoch, 1), late)
     assert hand.status("m") == "FAILED"
 

@@ -1,6 +1,7 @@
 """Random workflows in random weather end as section 4 says. See ``strategies``, ``driver`` and ``reference``."""
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.walk.driver import Driver, Weather
@@ -9,7 +10,10 @@ from tests.walk.reference import Interpreter, NotDetermined
 from tests.walk.script import show
 from tests.walk.strategies import Case, Features, cases
 
+pytestmark = pytest.mark.timeout(600)
 SEEDS = st.integers(0, 2**32)
+#: 300 of each in CI, 6,000 with --hypothesis-profile=thorough.
+many = settings(max_examples=3 * settings().max_examples)
 
 
 def judged(case: Case, weather: Weather) -> Driver:
@@ -24,6 +28,7 @@ def judged(case: Case, weather: Weather) -> Driver:
     return driver
 
 
+@many
 @given(cases(Features(fail_fast=False)), st.integers(1, 4), SEEDS, st.booleans())
 def test_any_order_gives_the_outcome_of_the_reference(case: Case, workers: int, seed: int, is_sync: bool) -> None:
     driver = judged(case, Weather(seed, workers, is_sync))
@@ -61,6 +66,7 @@ WEATHER = st.builds(
 )
 
 
+@many
 @given(cases(), WEATHER)
 def test_any_weather_gives_an_outcome_that_the_rules_permit(case: Case, weather: Weather) -> None:
     judged(case, weather)

@@ -19,8 +19,8 @@ def test_delays_of_thousands_of_attempts_are_capped_and_never_overflow(walking):
     delays = []
     for attempt in range(1, 5_001):
         instance.attempt = attempt
-        for draw in (0.0, 0.999):
-            delays.append(judge(instance, Failure(describe(NO), NO, retryable=True, draw=draw)).delay)
+        failures = [Failure(describe(NO), NO, retryable=True, draw=draw) for draw in (0.0, 0.999)]
+        delays.extend([judge(instance, failure).delay for failure in failures])
     instance.attempt = 1
 
     assert all(0 <= delay <= 3 for delay in delays)
