@@ -6,37 +6,18 @@ what happened. All public names are here; exceptions are in ``ares.errors``.
 
 from loguru import logger as _logger
 
-from ares.context import Context, StepContext
+from ares.context import StepContext
 from ares.engine.execution import Execution
 from ares.engine.options import Durability, StepsOn
 from ares.engine.results import WorkflowResult
 from ares.events import Event, EventFilter, EventType
-from ares.plugin import (
-    Capability,
-    EventBus,
-    HookAction,
-    HookPolicy,
-    HookResult,
-    Plugin,
-    PluginDirectory,
-    PluginRef,
-    RuntimePlugin,
-    Subscription,
-)
 from ares.records import (
     ErrorInfo,
-    ExecutionOutcome,
-    ExecutionState,
     ExecutionStatus,
     ExecutionSummary,
     ExperienceCheckpoint,
     Progress,
-    RouteAdvice,
-    RouteDecision,
-    RouteState,
-    RuntimeRecommendation,
     Step,
-    StepFailure,
     StepResult,
     StepStatus,
 )
@@ -66,53 +47,35 @@ _logger.disable("ares")
 __version__ = "0.1.0"
 
 __all__ = [
-    "Capability",
-    "Context",
     "Delivery",
     "Durability",
     "ErrorInfo",
     "Event",
-    "EventBus",
     "EventFilter",
     "EventType",
     "Execution",
-    "ExecutionOutcome",
-    "ExecutionState",
     "ExecutionStatus",
     "ExecutionSummary",
     "ExperienceCheckpoint",
     "Goto",
-    "HookAction",
-    "HookPolicy",
-    "HookResult",
     "Input",
     "ItemFailure",
     "OnItemFailure",
     "OnNoRoute",
-    "Plugin",
-    "PluginDirectory",
-    "PluginRef",
     "Progress",
     "Recovery",
     "RecoveryPolicy",
     "RecoveryStrategy",
     "RetryPolicy",
-    "RouteAdvice",
-    "RouteDecision",
-    "RouteState",
     "Runtime",
-    "RuntimePlugin",
-    "RuntimeRecommendation",
     "SkipReason",
     "Step",
     "StepContext",
     "StepDefaults",
-    "StepFailure",
     "StepResult",
     "StepSpec",
     "StepStatus",
     "StepsOn",
-    "Subscription",
     "Trigger",
     "Workflow",
     "WorkflowResult",

@@ -1,7 +1,7 @@
 """Dask's threaded scheduler: a graph of ``delayed`` calls, handed to ``dask.threaded.get`` as it is.
 
-So neither its optimizer nor the building of the graph is measured, only the scheduler; a chain is not fused into one
-task, which ``compute()`` does with bare task graphs. A thread that is not the main one gets a pool of its own from it.
+So neither its optimizer nor the building of the graph is measured, only the scheduler. A thread that is not the main
+one gets a pool of its own from it.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
 """DBOS Transact on SQLite: a workflow function that calls a step function in a loop.
 
 Its fan-out is the leanest that it offers to synchronous code: steps whose numbers are reserved first, so that threads
-of a pool can run them; child workflows would commit three times a branch.
+of a pool can run them; a child workflow for each branch was not tried.
 """
 
 import contextvars

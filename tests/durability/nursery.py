@@ -6,6 +6,7 @@ lines of JSON, and wait for them with a deadline. The end of a child closes its 
 """
 
 import importlib
+import itertools
 import json
 import os
 import select
@@ -60,6 +61,8 @@ class Child:
 
     def __init__(self, nursery: "Nursery", pid: int, voice: Voice, errors: Path) -> None:
         self.pid = pid
+        # It names this very process, whatever becomes of its number.
+        self._handle = os.pidfd_open(pid)
         self._nursery = nursery
         self._voice = voice
         self._errors = errors
@@ -85,12 +88,16 @@ class Child:
                 return message["returned"]
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        os.kill(self.pid, number)
+        signal.pidfd_send_signal(self._handle, number)
 
     def wait(self, timeout: float = DEADLINE) -> int:
         """Its exit code, negative for a signal."""
         if self._code is None:
-            self._code = self._nursery.reap(self.pid, timeout)
+            poll = select.poll()
+            poll.register(self._handle, select.POLLIN)
+            if not poll.poll(timeout * 1000):
+                raise TimeoutError(f"process {self.pid} is still running after {timeout:g} s")
+            self._code = self._nursery.reap(self.pid)
         return self._code
 
     def errors(self) -> str:
@@ -100,6 +107,7 @@ class Child:
         if self._code is None:
             self.kill()
             self.wait()
+        os.close(self._handle)
         self._voice.close()
         self._errors.unlink()
 
@@ -118,12 +126,12 @@ class Nursery:
         )
         self._line = Voice(self._listener.accept()[0])
         self._children: list[Child] = []
+        self._numbers = itertools.count()
 
     def start(self, function: str, **arguments: Any) -> Child:
         """Have a new process call ``tests.durability.children.<function>(voice, **arguments)``."""
         errors = Path(self._folder.name, f"{len(self._children)}-{time.monotonic_ns()}.err")
-        self._line.say({"fork": function, "arguments": arguments, "errors": str(errors)})
-        pid = self._line.hear()
+        pid = self._ask({"fork": function, "arguments": arguments, "errors": str(errors)})
         child = Child(self, pid, Voice(self._listener.accept()[0]), errors)
         self._children.append(child)
         return child
@@ -132,17 +140,17 @@ class Nursery:
         """As ``start``; what the function returned."""
         return self.start(function, **arguments).result()
 
-    def reap(self, pid: int, timeout: float) -> int:
-        end = os.pidfd_open(pid)
-        try:
-            poll = select.poll()
-            poll.register(end, select.POLLIN)
-            if not poll.poll(timeout * 1000):
-                raise TimeoutError(f"process {pid} is still running after {timeout:g} s")
-        finally:
-            os.close(end)
-        self._line.say({"reap": pid})
-        return int(self._line.hear())
+    def reap(self, pid: int) -> int:
+        """The exit code of a child that has ended."""
+        return self._ask({"reap": pid})
+
+    def _ask(self, order: dict[str, Any]) -> int:
+        number = next(self._numbers)
+        self._line.say({"number": number, **order})
+        while True:  # an answer that nobody waited for, because its test was out of time, is passed over
+            answered, answer = self._line.hear()
+            if answered == number:
+                return int(answer)
 
     def close_children(self) -> None:
         while self._children:
@@ -171,14 +179,14 @@ def _serve(address: str) -> None:
     while (order := line.hear(86_400.0)) is not None:
         if "reap" in order:
             _, status = os.waitpid(order["reap"], 0)
-            line.say(os.waitstatus_to_exitcode(status))
+            line.say([order["number"], os.waitstatus_to_exitcode(status)])
             continue
         pid = os.fork()
         if pid == 0:
             line.close()
             _live(children, address, order)
             return  # and to the end of the process, as every program goes
-        line.say(pid)
+        line.say([order["number"], pid])
     line.close()
 
 

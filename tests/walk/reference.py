@@ -164,6 +164,10 @@ class NotDetermined(Exception):
     """More than one outcome is right."""
 
 
+class Wrong(AssertionError):
+    """An outcome that section 4 does not permit."""
+
+
 class Interpreter:
     """Runs a case, one step after the other, with nothing at the same time and nothing going wrong from outside."""
 
@@ -179,6 +183,22 @@ class Interpreter:
         graph = self.case.workflow.graph()
         results = self.scope(graph, "", {}, retried=False)
         return FAILED if any(r.is_broken for r in results.values()) else COMPLETED
+
+    def compare(self, found: Mapping[str, Result]) -> None:
+        """Raise ``Wrong`` if an outcome is another one, as far as there is only one."""
+        for path, expected in self.results.items():
+            if any(path.startswith(p) for p in self.open_to_chance):
+                continue
+            result = found[path]
+            same = (result.status, result.reason, result.attempts) == (
+                expected.status,
+                expected.reason,
+                expected.attempts,
+            )
+            outputs = show(result.output), show(expected.output)
+            collected = "ItemFailure" in repr(expected.output)
+            if not same or not result.error.startswith(expected.error) or not (collected or outputs[0] == outputs[1]):
+                raise Wrong(f"{path} is {result}, not {expected}")
 
     def scope(self, graph: Graph, prefix: str, kept: Mapping[str, Result], *, retried: bool) -> dict[str, Result]:
         if graph.workflow.fail_fast:
@@ -308,10 +328,6 @@ def output_of(result: Result, index: int, item: Any) -> Any:
 
 
 # --- any outcome --------------------------------------------------------------------------------------------------
-
-
-class Wrong(AssertionError):
-    """An outcome that section 4 does not permit."""
 
 
 @attrs.define
