@@ -1,6 +1,5 @@
 """ares and the application's log: silent until asked, and at nobody's mercy."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
