@@ -74,9 +74,9 @@ class Created:
 
 @attrs.define
 class SetBack:
-    """One instance that a resume sets back. ``redo`` drops what it had finished inside (elements, child steps);
-    ``fresh`` makes it forget its ``once`` results and gives it new idempotency keys; ``route`` has only its route
-    asked again, what it did stands."""
+    """One instance that goes back to its beginning. ``redo`` drops what it had finished inside (elements, child steps);
+    without, only its elements that failed go back with it. ``fresh`` makes it forget its ``once`` results and gives it
+    new idempotency keys. ``route`` has only its route asked again; what it did stands."""
 
     path: str
     redo: bool = False
@@ -86,7 +86,8 @@ class SetBack:
 
 @attrs.define
 class Resumed:
-    """Somebody took the execution up again. ``in_flight`` died with their process if ``crashed``."""
+    """Somebody took the execution up again. ``in_flight`` died with their process, which is counted; ``set_back`` go
+    back. ``accepted`` are the steps of a definition that is not the one before, and what follows describes it."""
 
     kind: ClassVar[str] = "resumed"
     epoch: int
@@ -165,7 +166,7 @@ class Started:
 @attrs.define
 class Opened:
     """A step that runs by its parts began: a map over ``length`` elements, or (None) a sub-workflow, whose
-    ``set_back`` steps run again when this is a retry."""
+    ``set_back`` steps run again when it began before."""
 
     kind: ClassVar[str] = "opened"
     path: str

@@ -197,7 +197,6 @@ def test_the_index_selects_what_the_filters_do(filters: list[EventFilter], happe
 # --- order -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.case("C022")
 def test_all_receive_the_events_of_a_stream_in_the_same_order(new_bus: NewBus) -> None:
     """Sixteen threads emit into the same two streams."""
     bus = new_bus()
@@ -401,7 +400,6 @@ def test_losses_are_told_to_the_execution_they_concern(new_bus: NewBus) -> None:
 # --- the end of a stream ---------------------------------------------------------------------------------
 
 
-@pytest.mark.case("C024")
 @pytest.mark.parametrize("end", sorted(ENDS))
 def test_a_reader_of_one_stream_ends_with_it(new_bus: NewBus, end: EventType) -> None:
     bus = new_bus()
@@ -417,7 +415,6 @@ def test_a_reader_of_one_stream_ends_with_it(new_bus: NewBus, end: EventType) ->
     assert subscription.matched == 2
 
 
-@pytest.mark.case("C024")
 def test_the_end_is_delivered_also_when_the_buffer_is_full(new_bus: NewBus) -> None:
     bus = new_bus()
     subscription = bus.subscribe(EventFilter(stream_ids=["e"]), buffer=2)

@@ -337,7 +337,6 @@ def test_calls_behind_a_plugin_that_is_abandoned_are_answered(new_bus: NewBus, g
             answer.result()
 
 
-@pytest.mark.case("C026")
 @pytest.mark.parametrize("moment", ["start", "call", "stop"])
 def test_a_plugin_that_stops_its_own_bus_is_told_that_it_cannot(new_bus: NewBus, moment: str) -> None:
     caught = Log()
@@ -362,7 +361,6 @@ def test_a_plugin_that_stops_its_own_bus_is_told_that_it_cannot(new_bus: NewBus,
     assert len(caught.lines) == 1
 
 
-@pytest.mark.case("C026")
 def test_a_subscriber_may_stop_the_bus(new_bus: NewBus) -> None:
     bus = new_bus(Named("a"))
     subscription = bus.subscribe(EventFilter())
@@ -422,7 +420,6 @@ def test_a_hundred_failed_starts_leave_no_thread(new_bus: NewBus) -> None:
         assert threading.active_count() == baseline
 
 
-@pytest.mark.case("C050")
 def test_three_hundred_buses_leave_no_thread_and_no_actor() -> None:
     import pykka
 

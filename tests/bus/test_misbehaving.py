@@ -99,7 +99,6 @@ def walk(bus: PluginBus) -> None:
     bus.after_execution(outcome())
 
 
-@pytest.mark.case("C019")
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("deed", [raises, exits, interrupts, floods, "hangs"])
 def test_a_villain_hurts_itself_alone(new_bus: NewBus, gate: Gate, place: str, deed: Any) -> None:

@@ -92,7 +92,6 @@ def test_a_message_of_any_length_is_kept_in_a_few_words(new_bus: NewBus) -> None
     assert len(bus.health()["a"].last_error) < 1_000
 
 
-@pytest.mark.case("C045")
 def test_a_wall_clock_that_jumps_changes_no_timeout(
     new_bus: NewBus, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -462,7 +462,6 @@ def test_the_first_router_that_does_not_abstain_decides(new_bus: NewBus) -> None
     assert bus.health()["never asked"].calls == 1
 
 
-@pytest.mark.case("C007")
 @pytest.mark.parametrize(
     "answer",
     ["left", ("left",), RouteDecision(("rigth",)), RouteDecision("left"), RouteDecision(5)],  # type: ignore[arg-type]
