@@ -173,15 +173,15 @@ def test_the_log_beside_the_file_stays_small(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_thousand_resumes_after_each_other_add_the_same(db: str) -> None:
+def test_hundreds_of_resumes_after_each_other_add_the_same(db: str) -> None:
     wf = Workflow("again")
     wf.step(lambda: 1, id="first")
     wf.step(lambda ctx, first: ctx.idempotency_key, id="second")
     with Runtime(db) as rt:
         rt.run(wf, execution_id="e")
-        keys = {rt.resume("e", rerun=["second"]).outputs["second"] for _ in range(1_000)}
+        keys = {rt.resume("e", rerun=["second"]).outputs["second"] for _ in range(300)}
         checkpoint = rt.checkpoint("e")
 
-    assert len(keys) == 1_000
+    assert len(keys) == 300
     assert checkpoint.status is ExecutionStatus.COMPLETED
-    assert checkpoint.state_version == 6 + 1_000 * 4
+    assert checkpoint.state_version == 6 + 300 * 4
