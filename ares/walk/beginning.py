@@ -6,7 +6,7 @@ from ares.walk.agenda import Agenda, RetryIn, WorkKind
 from ares.walk.instance import Instance, Scope
 from ares.walk.judge import cut_short
 from ares.walk.setback import failed_inside
-from ares.walk.stopping import is_cut, stop_of
+from ares.walk.stopping import is_cut, may_retry, stop_of
 from ares.walk.table import FINAL
 
 
@@ -56,15 +56,15 @@ def count(scope: Scope) -> None:
     scope.waiting = [sum(not final[d] for d in node.deps) for node in scope.graph.nodes]
     for instance, is_final in zip(scope.instances, final, strict=True):
         instance.settled = is_final
-    scope.swept = None
+    scope.swept = scope.stop  # what it stops finds that out as it is taken up
 
 
 def retry(agenda: Agenda, instance: Instance) -> None:
     """Have what failed tried again when its delay is over."""
-    if is_cut(instance):
-        give_up(agenda, instance)
-    else:
+    if may_retry(instance):
         agenda.command(RetryIn(instance, instance.epoch, instance.attempt, instance.delay))
+    else:
+        give_up(agenda, instance)
 
 
 def give_up(agenda: Agenda, instance: Instance) -> None:

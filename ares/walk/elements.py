@@ -28,7 +28,7 @@ def take_up(agenda: Agenda, owner: Instance) -> None:
         if element.phase is Phase.PENDING:
             heapq.heappush(parts.due, i)
         else:
-            parts.holding.add(i)
+            parts.holding[i] = element
             agenda.follow(element)
     offer(agenda, owner)
     conclude(agenda, owner)
@@ -56,12 +56,12 @@ def take(agenda: Agenda, owner: Instance) -> Work | None:
     if i is None:
         conclude(agenda, owner)
         return None
-    if parts.due and parts.due[0] == i:
-        heapq.heappop(parts.due)
+    if parts.due:
+        heapq.heappop(parts.due)  # it is the first of these
     else:
         parts.next = i + 1
     element = parts.active.get(i) or agenda.state.new_element(owner, i)
-    parts.holding.add(i)
+    parts.holding[i] = element
     offer(agenda, owner)
     if element.has_child:
         open_child(agenda, element)
@@ -75,8 +75,8 @@ def put_back(agenda: Agenda, element: Instance) -> None:
     owner, i = element.map_step, element.index
     assert i is not None
     parts = owner.parts
-    if parts is not None and i in parts.holding and element.epoch >= owner.epoch:
-        parts.holding.discard(i)
+    if parts is not None and parts.holding.get(i) is element:
+        del parts.holding[i]
         heapq.heappush(parts.due, i)
         offer(agenda, owner)
 
@@ -95,10 +95,10 @@ def settle(agenda: Agenda, element: Instance) -> None:
     if parts is None or i is None:
         return
     if element.phase in FINAL:
-        parts.holding.discard(i)
+        parts.holding.pop(i, None)
         parts.unsettled.discard(i)
     elif element.phase is Phase.RETRYING:
-        parts.holding.discard(i)
+        parts.holding.pop(i, None)
         retry(agenda, element)
     elif element.phase is Phase.RECONCILING:
         reconcile(agenda, element)

@@ -179,7 +179,7 @@ class Parts:
         #: A heap of those below ``next`` that may run now: retried, cut short, or put back.
         self.due: list[int] = []
         #: Those that take one of max_concurrency's places: under way, and not waiting for a retry.
-        self.holding: set[int] = set()
+        self.holding: dict[int, Instance] = {}
         #: Those that ended and whose end is not settled yet.
         self.unsettled: set[int] = set()
         #: Whether the walk's queue of ready work knows that an element may begin.

@@ -49,12 +49,23 @@ def set_back(state: "State", entries: tuple[SetBack, ...], epoch: int) -> None:
             if entry.route:
                 instance.phase = TRANSITIONS[instance.phase, Stimulus.REROUTE]
                 instance.unrouted = instance.exception = instance.targets = None
-                instance.settled = False
             else:
                 _reset(state, instance, entry, epoch)
     for scope in touched:
         scope.failures = [i for i in scope.failures if i.is_broken]
         scope.writes = [w for w in scope.writes if w[2].phase is not Phase.PENDING]
+
+
+def adopt(state: "State", epoch: int) -> None:
+    """The definition is another one now: a map that is open over what is no list of its length any more begins anew."""
+    for scope in state.root.live():
+        for instance in scope.instances:
+            if instance.phase is not Phase.OPEN or instance.parts is None or instance.node.map_source is None:
+                continue
+            source = scope.instances[instance.node.map_source]
+            is_list = source.phase is Phase.COMPLETED and isinstance(source.output, list | tuple)
+            if not is_list or len(source.output) != instance.parts.length:
+                _reset(state, instance, SetBack(instance.path, redo=True), epoch)
 
 
 def drop_inside(state: "State", instance: Instance) -> None:
@@ -82,7 +93,6 @@ def _reset(state: "State", instance: Instance, entry: SetBack, epoch: int) -> No
     instance.reason = instance.targets = instance.unrouted = None
     instance.origin = ""
     instance.retryable = True
-    instance.settled = False
     state.recall(instance)
     if entry.redo:
         drop_inside(state, instance)

@@ -318,8 +318,10 @@ class State:
         if fact.reopened:
             self.cancelled = None
         self.ended = None
-        self.changed = self.changed or fact.accepted is not None
         rewind.set_back(self, fact.set_back, fact.epoch)
+        if fact.accepted is not None:
+            self.changed = True
+            rewind.adopt(self, fact.epoch)
         cancelled = f.SkipReason.CANCELLED if self.cancelled is not None else None
         stopping.derive(self.root, cancelled or (f.SkipReason.TIMEOUT if self.overdue is not None else None))
 

@@ -97,9 +97,6 @@ class Walk:
         """Look at the whole state and queue all that is due. Called once, after the last replayed fact."""
         for scope in self.state.scopes.values():
             beginning.count(scope)
-        for scope in self.state.root.live():
-            if scope.stop is not None:
-                self._sweep(scope)
         self._take_up(self.state.root)
         self._run()
 

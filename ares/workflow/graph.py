@@ -6,13 +6,13 @@ on any number of threads. All searches are loops: a chain of 100,000 steps is or
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import attrs
 
 from ares.workflow.binding import Binding, Call
 from ares.workflow.fingerprint import WorkflowFingerprint, fingerprint_of
+from ares.workflow.kept import kept
 from ares.workflow.spec import StepSpec
 from ares.workflow.writers import Conflict, Writers
 
@@ -93,7 +93,7 @@ class Graph:
     def __repr__(self) -> str:
         return f"<Graph of {self.workflow.id!r}, {len(self.nodes):,} steps>"
 
-    @cached_property
+    @kept
     def rank(self) -> tuple[int, ...]:
         """The position in ``order`` of each node."""
         rank = [0] * len(self.nodes)
@@ -101,12 +101,12 @@ class Graph:
             rank[index] = position
         return tuple(rank)
 
-    @cached_property
+    @kept
     def fingerprint(self) -> WorkflowFingerprint:
         """What a resume compares to find out whether the workflow changed."""
         return fingerprint_of(self)
 
-    @cached_property
+    @kept
     def _writers(self) -> Writers:
         return Writers(self)
 

@@ -10,7 +10,6 @@ which of them lie above it. So a chain of 100,000 steps with writers at both end
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from functools import cached_property
 from itertools import combinations, islice, product
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ import attrs
 
 from ares.errors import DefinitionError
 from ares.workflow.exclusion import Context, Tie, contexts, ties_of
+from ares.workflow.kept import kept
 
 if TYPE_CHECKING:
     from ares.workflow.graph import Graph, Node
@@ -88,7 +88,7 @@ class Writers:
             nearest[index] = found
         return True
 
-    @cached_property
+    @kept
     def _contested(self) -> dict[str, list[int]]:
         """Give the variables without a reducer that several steps may write, and those steps."""
         reducers = self._graph.workflow.reducers
@@ -103,7 +103,7 @@ class Writers:
         """Give what a node is tied to, the innermost branch first."""
         return ties_of(self._contexts[index])
 
-    @cached_property
+    @kept
     def _contexts(self) -> list[Context | None]:
         return contexts(self._graph)
 
@@ -117,7 +117,7 @@ class Writers:
                     return Conflict(variable, (self._graph.nodes[one].id, self._graph.nodes[other].id))
         return None
 
-    @cached_property
+    @kept
     def _at_points(self) -> dict[int, dict[str, dict[int, list[int]]]]:
         """Give the contested writers tied to each branch point, by variable and branch."""
         found: dict[int, dict[str, dict[int, list[int]]]] = {}

@@ -251,8 +251,7 @@ class Driver(Hand):
     def _die(self) -> None:
         """The process dies, and loses what was not committed."""
         self.crashes += 1
-        least = self.committed if self.weather.is_sync else 0
-        self._restart(self.random.randint(max(least, 1), len(self.journal)))
+        self._restart(self.random.randint(max(self.committed, 1), len(self.journal)))
 
     def _stop_and_resume(self) -> None:
         """The process stops in good order."""
@@ -316,7 +315,8 @@ class Driver(Hand):
         if state.overdue is not None:
             overdue.add("")
         cancelled = state.cancelled is not None
-        return Judge(self.case, self.results(), self.ran(), cancelled, frozenset(overdue))
+        crashes = Counter(path for fact in self.facts if isinstance(fact, f.Resumed) for path in fact.in_flight)
+        return Judge(self.case, self.results(), self.ran(), cancelled, frozenset(overdue), crashes)
 
     def variables(self, scope: Scope) -> dict[str, Any]:
         """What the writes in a scope add up to."""

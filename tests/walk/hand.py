@@ -217,12 +217,20 @@ class Hand:
         """The process dies; so many facts were committed. ``quietly``: it stopped in good order."""
         if quietly:
             self.give(f.Interrupted(self._in_flight()))
-        self.facts = [decode(kind, path, body, _CODEC) for kind, path, body in self.journal[:committed]]  # type: ignore[misc]
+        self.facts = self.facts[:committed]
         self.journal = self.journal[:committed]
+        self._take_up(self.replayed())
+
+    def replayed(self) -> Walk:
+        """The walk that the journal gives; where its definition was changed, leniently up to there."""
+        facts = [decode(kind, path, body, _CODEC) for kind, path, body in self.journal]
+        changes = [n for n, fact in enumerate(facts) if isinstance(fact, f.Resumed) and fact.accepted is not None]
         walk = Walk(self.graph, "x")
-        for fact in self.facts:
-            walk.apply(fact)
-        self._take_up(walk)
+        for n, fact in enumerate(facts):
+            walk.state.lenient = bool(changes) and n < changes[-1]
+            walk.apply(fact)  # type: ignore[arg-type]  # only facts are journaled here
+        walk.state.lenient = False
+        return walk
 
     def resume(self, rerun: str | Iterable[str] = (), *, reopen: bool = False) -> None:
         """Somebody takes the execution up again, after ``crash`` or after its end."""
@@ -233,6 +241,25 @@ class Hand:
         self.walk.apply(fact)
         self._journal(fact)
         self.walk.begin()
+        self.collect()
+
+    def move_to(self, workflow: Workflow) -> None:
+        """The process died, and somebody takes the execution up with another definition, accepting the change."""
+        self.graph = workflow.graph()
+        facts = [decode(kind, path, body, _CODEC) for kind, path, body in self.journal]
+        walk = Walk(self.graph, "x")
+        walk.state.lenient = True
+        for fact in facts:
+            walk.apply(fact)  # type: ignore[arg-type]  # only facts are journaled here
+        walk.state.lenient = False
+        self._take_up(walk)
+        state = walk.state
+        failed = state.ended is not None and state.ended.status != "COMPLETED"
+        steps = tuple(node.id for node in self.graph.nodes)
+        change = f.Resumed(state.epoch + 1, self._in_flight(), plan(state, (), failed=failed), accepted=steps)
+        walk.apply(change)
+        self._journal(change)
+        walk.begin()
         self.collect()
 
     def _in_flight(self) -> tuple[str, ...]:

@@ -177,6 +177,8 @@ class Interpreter:
         self.ran: Counter[str] = Counter()
         #: Elements of which only a race says whether they began.
         self.open_to_chance: set[str] = set()
+        #: What sub-workflow steps that failed had finished inside, by path.
+        self.kept: dict[str, dict[str, Result]] = {}
 
     def run(self) -> str:
         """The status of the execution."""
@@ -293,9 +295,8 @@ class Interpreter:
         graph, prefix = node.child, path + "/"
         assert graph is not None
         limit = limit_of(node)
-        kept: dict[str, Result] = {}
         for attempt in range(1, limit + 1):
-            results = self.scope(graph, prefix, kept, retried=retried or limit > 1)
+            results = self.scope(graph, prefix, self.kept.pop(path, {}), retried=retried or limit > 1)
             broken = [i for i in graph.ids(range(len(graph.nodes))) if results[i].is_broken]
             if not broken:
                 output = {i: results[i].value for i in graph.ids(graph.sinks)}
@@ -303,11 +304,16 @@ class Interpreter:
             if len(broken) > 1 and limit > 1:
                 raise NotDetermined  # which one failed first says whether it is tried again
             cause = self.innermost(prefix + broken[0])
+            again = {n.index for n in graph.nodes if results[n.id].status == FAILED or results[n.id].blocks}
+            below = {n.index for n in graph.nodes if any(lies_below(graph, n.index, a) for a in again)}
+            self.kept[path] = {n.id: results[n.id] for n in graph.nodes if n.index not in again | below}
+            for index in below:
+                start = prefix + graph.nodes[index].id
+                self.kept = {
+                    p: k for p, k in self.kept.items() if p != start and not p.startswith((start + "/", start + "["))
+                }
             if attempt == limit or cause != BOOM:
                 return Result(FAILED, error="PartFailedError", attempts=attempt)
-            again = {n.index for n in graph.nodes if results[n.id].status == FAILED or results[n.id].blocks}
-            again |= {n.index for n in graph.nodes if any(lies_below(graph, n.index, a) for a in again)}
-            kept = {n.id: results[n.id] for n in graph.nodes if n.index not in again}
         raise AssertionError("a sub-workflow neither completed nor failed")
 
     def innermost(self, path: str) -> str:
@@ -340,6 +346,7 @@ class Judge:
         ran: how many runs of each body ended, all attempts of all times together.
         cancelled: whether the execution was cancelled.
         overdue: prefixes of the scopes whose time was up; empty for the execution's own.
+        crashes: how often the process died while a path was under way.
     """
 
     case: Case
@@ -347,6 +354,7 @@ class Judge:
     ran: Counter[str]
     cancelled: bool = False
     overdue: frozenset[str] = frozenset()
+    crashes: Counter[str] = attrs.field(factory=Counter)
 
     def check(self, status: str) -> None:
         """Raise ``Wrong`` for what cannot be; ``status`` is the execution's."""
@@ -512,6 +520,10 @@ class Judge:
         if result.error.startswith("OutcomeUnknownError"):
             said = self.case.script.plans[key].done is None or node.reconcile is None or bool(stops & CUTTING)
             self._must(once and said, path, "its outcome is known")
+            return
+        if result.error.startswith("StepCrashedError"):
+            most = node.spec.max_crashes
+            self._must(most is not None and self.crashes[path] >= most, path, "did not crash so often")
             return
         last = self._outcome(graph, node, path, here, item, self.ran[path] - 1)
         limit = limit_of(node)

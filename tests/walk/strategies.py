@@ -134,6 +134,7 @@ def _give_form(  # noqa: PLR0917  # what has been drawn so far
         if features.at_most_once and draw(_rarely):
             options["delivery"] = Delivery.AT_MOST_ONCE
             draft["reconciles"] = draw(_half)
+        options["max_crashes"] = draw(st.sampled_from([None, None, 3, 1]))
     if "map_over" in options or "length" in draft:
         lists.append(draft["id"])
     if features.retries and draw(_half) and ("map_over" not in options or "workflow" in options or draw(_half)):

@@ -97,6 +97,17 @@ def test_an_element_is_begun_once_and_only_while_its_map_is_open(walking):
     refused(hand, f.Started("m[0]", 1, 0, 1))
 
 
+def test_nothing_happens_to_an_element_of_a_map_that_is_set_back(walking):
+    hand = walking(flow(step("list"), step("m", map_over="list")))
+    hand.run("list", ["x", "y"])
+    hand.run_and_fail("m[0]", ValueError())
+    hand.walk.apply(f.Resumed(1, set_back=(f.SetBack("m"),)))
+
+    refused(hand, f.Failed("m[1]", 1, 1, 0, INFO))
+    refused(hand, f.Started("m[1]", 1, 1, 1))
+    hand.walk.begin()
+
+
 def test_accepts_tells_what_apply_would_do(walking):
     hand = walking(flow(step("a")))
 

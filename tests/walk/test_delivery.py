@@ -78,10 +78,11 @@ def test_a_reconcile_that_returns_gives_the_output(walking):
 
 
 def test_a_reconcile_that_says_not_done_makes_the_body_run_again(walking):
-    hand = crashed(walking, flow(once("pay", reconciles=True)), "pay")
+    hand = crashed(walking, flow(once("pay", reconciles=True, retry=RetryPolicy(2))), "pay")
 
     hand.take()
     hand.fail("pay", NotDone())
+    assert [retry.delay for retry in hand.retries] == [0.0]
     hand.fire()
     assert hand.work("pay").kind == "body"
     hand.run("pay")

@@ -215,6 +215,24 @@ def test_work_that_was_put_back_comes_again_first(walking):
     assert hand.take() == ["m[1]", "m[2]"]
 
 
+def test_elements_older_than_their_map_can_be_put_back(walking):
+    hand = opened(walking, list("ab"))
+    for path in ("m[0]", "m[1]"):
+        hand.start(path)
+    hand.crash()
+    hand.resume()
+    hand.crash()
+    hand.resume(reopen=True)
+    assert hand.take() == ["m[0]", "m[1]"]
+
+    for path in ("m[0]", "m[1]"):
+        hand.walk.put_back(hand.held.pop(path))
+
+    assert hand.take() == ["m[0]", "m[1]"]
+    hand.run_all("m[0]", "m[1]", "after")
+    assert hand.end == "COMPLETED"
+
+
 def test_an_element_that_was_handed_out_before_another_failed_does_not_begin(walking):
     hand = opened(walking, list("ab"))
     hand.take()
@@ -321,5 +339,9 @@ def test_elements_end_in_any_order_and_settle_in_any_order(walking):
     hand.run("after")
 
 
-def test_nothing_here_needs_a_thread():
-    assert threading.active_count() == 1
+def test_a_walk_starts_no_thread(walking):
+    before = set(threading.enumerate())
+
+    opened(walking, [1]).run("m[0]", 1)
+
+    assert set(threading.enumerate()) <= before

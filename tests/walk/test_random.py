@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.walk.driver import Driver, Weather
 from tests.walk.police import Police
 from tests.walk.reference import Interpreter, NotDetermined
+from tests.walk.snapshot import snapshot
 from tests.walk.strategies import Case, Features, cases
 
 pytestmark = pytest.mark.timeout(600)
@@ -22,6 +23,7 @@ def judged(case: Case, weather: Weather) -> Driver:
     driver = Driver(case, weather)
     status = driver.drive()
     driver.check()
+    assert snapshot(driver.replayed().state) == snapshot(driver.walk.state)
     judge = driver.judge()
     judge.check(status)
     for scope in driver.walk.state.scopes.values():

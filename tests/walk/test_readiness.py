@@ -175,3 +175,16 @@ def test_consequences_wait_for_settling_and_come_in_any_order(walking):
     hand.settle_all(order=[3, 2, 1, 0])
 
     assert hand.take() == ["c", "d"]
+
+
+def test_definition_order_goes_through_what_is_inside(walking):
+    child = flow(step("a"), step("b"), id="child")
+    wf = flow(step("list"), step("m", map_over="list", workflow=child), step("c", workflow=child), step("z"))
+    hand = walking(wf)
+    assert hand.take() == ["list", "c/a", "c/b", "z"]
+    for path in ("c/b", "z", "c/a"):
+        hand.walk.put_back(hand.held.pop(path))
+
+    hand.run("list", ["x", "y"])
+
+    assert hand.take() == ["m[0]/a", "m[0]/b", "m[1]/a", "m[1]/b", "c/a", "c/b", "z"]

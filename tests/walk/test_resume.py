@@ -5,12 +5,11 @@ import random
 import pytest
 
 from ares.errors import IllegalTransition, UsageError
-from ares.records import ExecutionStatus
 from ares.walk import facts as f
 from ares.walk.facts import SetBack
 from ares.walk.setback import plan
 from ares.walk.walk import Walk
-from ares.workflow import OnItemFailure, Trigger, Workflow
+from ares.workflow import OnItemFailure, Trigger
 from tests.walk.flows import flow, nothing, step
 from tests.walk.hand import Hand, created
 from tests.walk.snapshot import snapshot
@@ -289,6 +288,16 @@ def test_replaying_the_journal_gives_the_same_state(walking):
         assert snapshot(other.walk.state) == before
 
 
+def test_a_resume_may_change_the_timeout_and_otherwise_leaves_it(walking):
+    hand = walking(flow(step("a")))
+
+    hand.walk.apply(f.Resumed(1, timeout=7.0))
+    assert hand.walk.state.timeout == 7.0
+    hand.walk.apply(f.Resumed(2))
+    assert hand.walk.state.timeout == 7.0
+    hand.walk.begin()
+
+
 def test_a_resume_has_to_raise_the_epoch(walking):
     hand = walking(flow(step("a")))
 
@@ -310,37 +319,18 @@ def test_what_runs_cannot_be_set_back(walking):
 # --- another definition ---------------------------------------------------------------------------
 
 
-def moved(workflow: Workflow, journal: Hand) -> Walk:
-    """The walk of a journal under another definition, whose change was accepted."""
-    walk = Walk(workflow.graph(), "x")
-    walk.state.lenient = True
-    for fact in journal.facts:
-        walk.apply(fact)
-    walk.state.lenient = False
-    failed = walk.state.ended is not None and walk.state.ended.status is not ExecutionStatus.COMPLETED
-    running = tuple(i.path for i in walk.state.instances() if i.phase == "running")
-    walk.apply(f.Resumed(walk.state.epoch + 1, running, plan(walk.state, (), failed=failed), accepted=("all",)))
-    walk.begin()
-    return walk
-
-
-def ready(walk: Walk) -> list[str]:
-    found = []
-    while (work := walk.next_work()) is not None:
-        found.append(work.instance.path)
-    return found
-
-
 def test_completed_steps_that_still_exist_keep_their_outputs_when_the_definition_changes(walking):
     hand = walking(flow(step("a"), step("b", "a"), step("gone", "a"), step("c", "b")))
     hand.run_all("a", "b", "gone")
     hand.start("c")
 
     new = flow(step("a"), step("z", "a"), step("b", "a", "z"), step("c", "b"), step("d"))
-    walk = moved(new, hand)
+    hand.move_to(new)
 
-    assert ready(walk) == ["z", "c", "d"]
-    assert walk.state.find("b").output == "b"
+    assert hand.take() == ["z", "c", "d"]
+    assert hand.instance("b").output == "b"
+    hand.run_all("z", "c", "d")
+    assert hand.end == "COMPLETED"
 
 
 def test_a_step_that_became_a_map_a_child_or_a_branch_point_is_what_it_is_now(walking):
@@ -358,10 +348,24 @@ def test_a_step_that_became_a_map_a_child_or_a_branch_point_is_what_it_is_now(wa
         step("p", "c", branches=["q"]),
         step("q", "p"),
     )
-    walk = moved(new, hand)
+    hand.move_to(new)
 
-    assert ready(walk) == ["m", "c[0]", "p"]
-    assert walk.state.find("p").phase == "routing"
+    assert hand.take() == ["m", "c[0]", "p"]
+    assert hand.work("p").kind == "route"
+
+
+def test_a_map_over_another_list_begins_anew(walking):
+    hand = walking(flow(step("x"), step("y"), step("m", map_over="x")))
+    hand.run("x", [1, 2, 3])
+    hand.run("y", [1])
+    hand.run("m[0]")
+    hand.start("m[1]")
+
+    hand.move_to(flow(step("x"), step("y"), step("m", map_over="y")))
+
+    assert hand.take() == ["m[0]"]
+    hand.run("m[0]", "new")
+    assert hand.instance("m").output == ["new"]
 
 
 def test_facts_that_do_not_fit_are_loud_unless_somebody_expects_them(walking):

@@ -158,6 +158,17 @@ def test_nothing_begins_after_a_cancel_even_before_its_consequences(walking):
     hand.settle_all()
 
 
+def test_no_condition_is_asked_after_a_cancel_even_before_its_consequences(walking):
+    hand = walking(flow(step("a", condition=nothing), step("b", condition=nothing)))
+    assert hand.take(1) == ["a"]
+    hand.holds_back = True
+
+    hand.cancel()
+
+    assert hand.take() == []
+    hand.settle_all()
+
+
 def test_only_the_first_cancel_counts_and_none_after_the_end(walking):
     hand = walking(flow(step("a")))
     hand.cancel("first")

@@ -1,7 +1,7 @@
 """Which writes a step sees."""
 
 from ares.workflow import RetryPolicy
-from tests.walk.flows import flow, step
+from tests.walk.flows import flow, nothing, step
 
 NO = ValueError("no")
 
@@ -83,3 +83,12 @@ def test_a_router_sees_what_its_own_step_wrote(walking):
     hand.take()
 
     assert seen(hand, "p") == [1]
+
+
+def test_a_condition_sees_what_its_step_would(walking):
+    hand = walking(logging(step("a", writes=["log"]), step("b", "a", condition=nothing)))
+
+    hand.run("a", writes=[("log", 1)])
+    hand.take()
+
+    assert seen(hand, "b") == [1]
