@@ -45,6 +45,7 @@ class Features:
     children: bool = True
     failures: bool = True
     at_most_once: bool = True
+    max_crashes: bool = True
     retries: bool = True
     writes: bool = True
     max_steps: int = 8
@@ -134,7 +135,8 @@ def _give_form(  # noqa: PLR0917  # what has been drawn so far
         if features.at_most_once and draw(_rarely):
             options["delivery"] = Delivery.AT_MOST_ONCE
             draft["reconciles"] = draw(_half)
-        options["max_crashes"] = draw(st.sampled_from([None, None, 3, 1]))
+        if features.max_crashes:
+            options["max_crashes"] = draw(st.sampled_from([None, None, 3, 1]))
     if "map_over" in options or "length" in draft:
         lists.append(draft["id"])
     if features.retries and draw(_half) and ("map_over" not in options or "workflow" in options or draw(_half)):
@@ -229,6 +231,7 @@ def _told(workflow: Workflow, script: Script, indent: str = "") -> list[str]:
             "attempts": spec.retry.max_attempts if spec.retry is not None else 0,
             "branches": list(spec.branches),
             "on_no_route": spec.on_no_route if spec.branches else "",
+            "crashes": spec.max_crashes if spec.max_crashes != 3 else "",
             "once": spec.delivery is Delivery.AT_MOST_ONCE,
             "reconcile": spec.reconcile is not None,
         }
