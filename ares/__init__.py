@@ -6,20 +6,35 @@ what happened. All public names are here; exceptions are in ``ares.errors``.
 
 from loguru import logger as _logger
 
-from ares.context import StepContext
+from ares.context import Context, StepContext
 from ares.engine.execution import Execution
 from ares.engine.options import Durability, StepsOn
 from ares.engine.results import WorkflowResult
 from ares.events import Event, EventFilter, EventType
+from ares.plugin import Capability, HookAction, HookPolicy, HookResult, Plugin
 from ares.records import (
+    ErrorEntry,
     ErrorInfo,
+    ExecutionOutcome,
+    ExecutionState,
     ExecutionStatus,
     ExecutionSummary,
     ExperienceCheckpoint,
+    InterruptEntry,
+    LoopEntry,
+    MemoryEntry,
     Progress,
+    RouteAdvice,
+    RouteDecision,
+    RouteEntry,
+    RouteState,
+    RuntimeRecommendation,
+    ScoringSignal,
     Step,
+    StepFailure,
     StepResult,
     StepStatus,
+    ToolEntry,
 )
 from ares.runtime import Recovery, Runtime
 from ares.values import register
@@ -47,35 +62,55 @@ _logger.disable("ares")
 __version__ = "0.1.0"
 
 __all__ = [
+    "Capability",
+    "Context",
     "Delivery",
     "Durability",
+    "ErrorEntry",
     "ErrorInfo",
     "Event",
     "EventFilter",
     "EventType",
     "Execution",
+    "ExecutionOutcome",
+    "ExecutionState",
     "ExecutionStatus",
     "ExecutionSummary",
     "ExperienceCheckpoint",
     "Goto",
+    "HookAction",
+    "HookPolicy",
+    "HookResult",
     "Input",
+    "InterruptEntry",
     "ItemFailure",
+    "LoopEntry",
+    "MemoryEntry",
     "OnItemFailure",
     "OnNoRoute",
+    "Plugin",
     "Progress",
     "Recovery",
     "RecoveryPolicy",
     "RecoveryStrategy",
     "RetryPolicy",
+    "RouteAdvice",
+    "RouteDecision",
+    "RouteEntry",
+    "RouteState",
     "Runtime",
+    "RuntimeRecommendation",
+    "ScoringSignal",
     "SkipReason",
     "Step",
     "StepContext",
     "StepDefaults",
+    "StepFailure",
     "StepResult",
     "StepSpec",
     "StepStatus",
     "StepsOn",
+    "ToolEntry",
     "Trigger",
     "Workflow",
     "WorkflowResult",

@@ -20,6 +20,7 @@
     │   └── LeaseLostError              another owner took over
     ├── StepError                       why a step failed, when ares itself is the reason
     │   ├── StepTimeoutError            also a TimeoutError
+    │   ├── StepAbortedError
     │   ├── StepCancelledError
     │   ├── StepCrashedError
     │   ├── OutcomeUnknownError
@@ -277,6 +278,18 @@ class StepCancelledError(StepError):
 
     def __str__(self) -> str:
         return f"step {self.path!r} was cut short: {self.reason or 'cancelled'}"
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class StepAbortedError(StepError):
+    """The interceptor ``plugin`` refused the step, for ``reason``. Its body did not run."""
+
+    path: str
+    plugin: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"step {self.path!r} was refused by plugin {self.plugin!r}: {self.reason}"
 
 
 @attrs.define(slots=False, eq=False, repr=False)

@@ -75,15 +75,22 @@ def _names(values: Iterable[str]) -> frozenset[str]:
 
 @attrs.frozen
 class EventFilter:
-    """Selects events: of any of ``types`` and of any of ``stream_ids``; empty matches all."""
+    """Selects events: of any of ``types`` and of any of ``stream_ids``; empty matches all.
+
+    ``journaled`` selects those that stand in a journal (True), or those that only passed over the bus (False); None
+    matches both.
+    """
 
     types: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
     stream_ids: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
+    journaled: bool | None = None
 
     def matches(self, event: Event) -> bool:
         """Whether the filter selects ``event``."""
-        return (not self.types or event.type in self.types) and (
-            not self.stream_ids or event.stream_id in self.stream_ids
+        return (
+            (not self.types or event.type in self.types)
+            and (not self.stream_ids or event.stream_id in self.stream_ids)
+            and (self.journaled is None or self.journaled == (event.seq is not None))
         )
 
 

@@ -1,5 +1,6 @@
 """What all tests share: the two stores that everything is shown on, and Runtimes that are closed whatever happens."""
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,11 @@ from ares import Runtime
 settings.register_profile("ares", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", settings.get_profile("ares"), max_examples=2_000)
 settings.load_profile("ares")
+
+
+# Whoever starts the tests in the background may have them ignore SIGINT, and their children, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=["memory", "sqlite"])

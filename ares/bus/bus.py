@@ -101,6 +101,16 @@ class PluginBus:
         bus.register(*self._population.plugins)
         return bus
 
+    @property
+    def has_stopped(self) -> bool:
+        """Whether it was stopped, or will not run because a required plugin did not start."""
+        return self._population.is_stopping
+
+    @property
+    def plugins(self) -> tuple[RuntimePlugin, ...]:
+        """Those that were registered, in order."""
+        return self._population.plugins
+
     def is_inside(self) -> bool:
         """Whether the calling thread is the one of a plugin of this bus."""
         return self._population.is_inside()
@@ -162,6 +172,10 @@ class PluginBus:
     def wants(self, event_type: str) -> bool:
         """See ``EngineBus``."""
         return self._exchange.wants(event_type)
+
+    def is_listened_to(self) -> bool:
+        """See ``EngineBus``."""
+        return self._exchange.is_listened_to()
 
     def publish(self, events: Iterable[Event]) -> None:
         """See ``EngineBus``."""

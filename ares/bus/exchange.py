@@ -68,9 +68,11 @@ class Box(Protocol):
 class _Index:
     """Who wants what. Never changed once it is made."""
 
-    __slots__ = ("any_type", "by_stream", "by_type", "wanted", "wants_all")
+    __slots__ = ("any_type", "by_stream", "by_type", "has_any", "wanted", "wants_all")
 
     def __init__(self, boxes: Iterable[Box]) -> None:
+        boxes = list(boxes)
+        self.has_any = bool(boxes)
         everywhere: list[Box] = []
         here: list[Box] = []
         for box in boxes:
@@ -86,6 +88,10 @@ class _Index:
                 self.by_stream.setdefault(stream_id, []).append(box)
         self.wants_all = bool(self.any_type) or any(not box.filter.types for box in here)
         self.wanted = _BOUNDS.union(named, *(box.filter.types for box in here))
+
+    def wants(self, event_type: str) -> bool:
+        """Whether an event of this type should be passed on."""
+        return self.wants_all or event_type in self.wanted
 
     def of_stream(self, event: Event) -> list[Box]:
         """Who wants certain streams only, and this event."""
@@ -110,7 +116,9 @@ class Exchange:
         #: Guards who is there; never held together with the sequencer's.
         self._lock = threading.RLock()
         self._boxes: dict[Box, None] = {}
-        self._index = _Index(())
+        #: Of events that only pass here, and of those that stand in a journal.
+        self._passing = _Index(())
+        self._journaled = _Index(())
         self._is_over = False
         #: The sequencer's; guards what follows.
         self._sequence = threading.RLock()
@@ -130,7 +138,7 @@ class Exchange:
             is_over = self._is_over
             if not is_over:
                 self._boxes[box] = None
-                self._index = _Index(self._boxes)
+                self._look_around()
         if is_over:
             box.end()
             return
@@ -145,21 +153,28 @@ class Exchange:
         with self._lock:
             if box in self._boxes:
                 del self._boxes[box]
-                self._index = _Index(self._boxes)
+                self._look_around()
 
     def end(self) -> None:
         """Nothing passes any more."""
         with self._lock:
             self._is_over = True
             boxes, self._boxes = self._boxes, {}
-            self._index = _Index(())
+            self._look_around()
         for box in boxes:
             box.end()
 
+    def _look_around(self) -> None:
+        self._passing = _Index(box for box in self._boxes if box.filter.journaled is not True)
+        self._journaled = _Index(box for box in self._boxes if box.filter.journaled is not False)
+
     def wants(self, event_type: str) -> bool:
-        """Whether an event of this type should be passed on."""
-        index = self._index
-        return index.wants_all or event_type in index.wanted
+        """Whether a journaled event of this type should be passed on."""
+        return self._journaled.wants(event_type)
+
+    def is_listened_to(self) -> bool:
+        """Whether journaled events reach anybody, apart from what begins and ends streams."""
+        return self._journaled.has_any
 
     # --- what passes -----------------------------------------------------------------------------------
 
@@ -169,14 +184,14 @@ class Exchange:
         Raises:
             UsageError: an argument that no event can have.
         """
-        if not self.wants(event_type):
+        if not self._passing.wants(event_type):
             return
         _check(stream_id, event_type, module)
         copy = _copy(event_type, payload)
         at = datetime.now(UTC)
         with self._sequence:
             self._count += 1
-            event = Event(f"{self._prefix}-{self._count}", None, stream_id, event_type, module, copy, at)
+            event = Event(f"{self._prefix}-{self._count}", None, stream_id, str(event_type), module, copy, at)
             aftermath = self._pass_on(event)
         if aftermath:
             self._clear_up(aftermath)
@@ -208,7 +223,7 @@ class Exchange:
         return aftermath
 
     def _offer(self, event: Event, aftermath: list[tuple[Box, Event | None]]) -> None:
-        index = self._index
+        index = self._passing if event.seq is None else self._journaled
         is_end = event.type in ENDS
         for box in index.by_type.get(event.type, index.any_type):
             if not box.offer(event, keep=is_end):
@@ -217,8 +232,13 @@ class Exchange:
             aftermath += [(box, event) for box in index.of_stream(event) if not box.offer(event, keep=is_end)]
         if is_end:
             self._remember_end(event.stream_id)
-            over = [box for box in index.by_stream.get(event.stream_id, ()) if box.stream_ended(event.stream_id)]
-            aftermath += [(box, None) for box in over]
+            named = dict.fromkeys(
+                (
+                    *self._passing.by_stream.get(event.stream_id, ()),
+                    *self._journaled.by_stream.get(event.stream_id, ()),
+                )
+            )
+            aftermath += [(box, None) for box in named if box.stream_ended(event.stream_id)]
         elif self._ended:
             self._ended.pop(event.stream_id, None)
 

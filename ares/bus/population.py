@@ -60,6 +60,12 @@ class Population:
         """Who is called when. Nobody is before all have moved in."""
         return self._hooks
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether nobody is let in any more, and those who are in go."""
+        with self._lock:
+            return self._is_stopping
+
     def is_inside(self) -> bool:
         """Whether the calling thread is the one of a plugin in here."""
         resident = current_resident()

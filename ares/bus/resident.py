@@ -24,7 +24,6 @@ from ares.bus.call import Call, Latch, describe
 from ares.bus.card import Card
 from ares.bus.executions import Executions
 from ares.bus.health import PluginHealth, PluginState
-from ares.bus.host import PluginActor
 from ares.bus.mailbox import MailboxClosedError
 from ares.context import Context, ExecutionPort, NoExecution, PluginJournal, cancel, grant
 from ares.errors import (
@@ -75,6 +74,8 @@ class Resident:
         self._house = house
         # Also the mailbox's. Reentrant: a finalizer that the garbage collector runs in here may emit an event.
         self._lock = threading.RLock()
+        from ares.bus.host import PluginActor  # and pykka with it, where there is a plugin
+
         self.actor = PluginActor(self, f"ares-plugin {card.name} {house.name}".strip(), self._lock, card.buffer)
         self._mailbox = self.actor.mailbox
         self._state = PluginState.REGISTERED

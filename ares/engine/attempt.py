@@ -8,11 +8,12 @@ so nothing of an attempt that is over reaches the journal.
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import Context as ContextVars
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import attrs
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from ares.engine.driver import Driver
     from ares.engine.pool import Seat
 
+T = TypeVar("T")
+
 #: The attempt whose code is running here; what makes a run nested.
 current: ContextVar["Attempt | None"] = ContextVar("ares_attempt", default=None)
 
@@ -45,10 +48,15 @@ class Attempt:
         self.number = number
         self.timeout = work.instance.node.spec.timeout
         self._variables: ContextVars | None = variables
+        #: What interceptors changed about it, in words, and the inputs they gave it instead of its own.
+        self.verdict = ""
+        self.replaced: Mapping[str, Any] = {}
         #: Where it runs; None while it has no worker, and inline.
         self.seat: Seat | None = None
         self.cancelled = False
         self.writes: dict[str, Any] = {}
+        #: Whether a call was recorded as a tool's.
+        self._has_tools = False
         self.done: float | None = None
         self.total: float | None = None
         #: Nested runs under way, to be stopped with it.
@@ -73,6 +81,11 @@ class Attempt:
         return self.instance.path
 
     # --- its life -------------------------------------------------------------------------------
+
+    def run_in_variables(self, fn: Callable[["Attempt"], T]) -> T:
+        """Call ``fn`` in the context variables of the attempt, before ``take_variables``."""
+        assert self._variables is not None
+        return self._variables.run(fn, self)
 
     def take_variables(self) -> ContextVars:
         """The context variables to run in, once: they hold the attempt, which must not hold them."""
@@ -155,10 +168,15 @@ class Attempt:
 
     def context(self, call: Call, values: list[Any]) -> StepContext:
         """The context of a call that takes these values."""
+        inputs = {b.parameter: v for b, v in zip(call.bindings, values, strict=True) if b.kind is not BindingKind.CTX}
+        made = self._context = StepContext(self.driver.execution_id, self.step(inputs), self.driver.metadata, self)
+        return made
+
+    def step(self, inputs: Mapping[str, Any]) -> Step:
+        """What runs, as others see it."""
         instance = self.instance
         spec = instance.node.spec
-        inputs = {b.parameter: v for b, v in zip(call.bindings, values, strict=True) if b.kind is not BindingKind.CTX}
-        step = Step(
+        return Step(
             step_id=step_id_of(instance),
             path=instance.path,
             base_id=instance.node.id,
@@ -172,8 +190,6 @@ class Attempt:
             metadata=spec.metadata,
             started_at=datetime.now(UTC),
         )
-        made = self._context = StepContext(self.driver.execution_id, step, self.driver.metadata, self)
-        return made
 
     def deadline(self) -> float | None:
         """See ``AttemptPort``."""
@@ -250,29 +266,30 @@ class Attempt:
             shown: Any = {"args": list(args), "kwargs": kwargs} if kwargs else list(args)
             self._record_tool(name, shown, output, time.monotonic() - began, error)
 
+    def record_as_tool(self, output: Any, seconds: float, error: str = "") -> None:
+        """The body is over: if its step is a tool itself, by its metadata, and called none, record it as one call."""
+        name = self.instance.node.spec.metadata.get("tool_name")
+        if not isinstance(name, str) or not name or self._has_tools or self._over:
+            return
+        given = {} if self._context is None else dict(self._context.step.inputs)
+        with suppress(AttemptEnded):  # somebody ended it just now
+            self._record_tool(name, given, output, seconds, error)
+
     def _record_tool(self, name: str, given: Any, output: Any, seconds: float, error: str) -> None:
-        given, output = self._redacted(f"{name}.input", given), self._redacted(f"{name}.output", output)
+        shown = self.driver.options.shown
+        given, output = shown(f"{name}.input", given), shown(f"{name}.output", output)
         round_ = self.instance.scope.round
         note = ToolCalled(self.path, round_, self.number, name, given, output, seconds, not error, error)
         body = self.driver.ledger.encode(note)
         with self._lock:
             self._check()
+            self._has_tools = True
             self.driver.ledger.note(note, body, lazy=True)
-
-    def _redacted(self, name: str, value: Any) -> Any:
-        redact = self.driver.options.redact
-        if redact is None:
-            return value
-        try:
-            return redact(name, value)
-        except Exception as error:
-            # Neither may a record fail a step, nor what was to be hidden be kept.
-            return f"<redact raised {describe(error).type_name}>"
 
     def emit(self, event_type: str, payload: Mapping[str, Any]) -> None:
         """See ``AttemptPort``."""
         _need_text("an event's type", event_type)
-        payload = {name: self._redacted(f"{event_type}.{name}", value) for name, value in payload.items()}
+        payload = {name: self.driver.options.shown(f"{event_type}.{name}", value) for name, value in payload.items()}
         note = Emitted(self.path, self.instance.scope.round, self.number, event_type, payload)
         try:
             body = self.driver.ledger.encode(note)

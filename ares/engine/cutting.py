@@ -195,7 +195,7 @@ class Cutting:
             return None
         running = {i.path: None for i in driver.walk.state.instances() if i.phase is Phase.RUNNING}
         fact = f.Interrupted(tuple(running | self._dropped), self._stop or "")
-        return driver.ledger.append([(fact.kind, "", driver.ledger.encode(fact))])
+        return driver.ledger.append((fact,))
 
     def _stopped(self, ticket: Ticket) -> None:
         driver = self._driver

@@ -9,6 +9,7 @@ How work that is under way comes to an early end is told in ``ares.engine.cuttin
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import Context as ContextVars
@@ -19,23 +20,27 @@ import attrs
 from ares.engine.attempt import Attempt
 from ares.engine.crew import Crew
 from ares.engine.cutting import Cutting
-from ares.engine.jobs import Answer, perform
-from ares.engine.ledger import Draft, Ledger
+from ares.engine.feed import Feed, Place
+from ares.engine.histories import Histories
+from ares.engine.jobs import TELLING, Answer, decide, perform
+from ares.engine.ledger import Ledger
 from ares.engine.options import CANCEL_GRACE, COMMIT_TIMEOUT, Options
 from ares.engine.pool import WorkerPool
-from ares.engine.results import Kept
+from ares.engine.results import Kept, Steps, outcome_of, step_result
 from ares.engine.tally import Tally
 from ares.engine.timers import Timers
 from ares.engine.variables import Values
 from ares.errors import StoreError, WalkError
+from ares.journal.collector import ExecutionCollector
 from ares.journal.protocol import ExecutionLog, Request, Ticket
-from ares.plugin.bus import Bus
-from ares.records import ExecutionStatus
+from ares.plugin.engine_bus import EngineBus
+from ares.records import ExecutionState, ExecutionStatus
 from ares.values import Codec
 from ares.walk import facts as f
-from ares.walk.judge import Failure, judge
+from ares.walk.judge import Failure, judge, refuse
 from ares.walk.state import Instance
-from ares.walk.table import Phase
+from ares.walk.stopping import may_begin
+from ares.walk.table import FINAL, Phase
 from ares.walk.walk import CutShort, RetryIn, StartTimer, Walk, Work, WorkKind
 from ares.workflow import Call, Delivery
 
@@ -58,7 +63,7 @@ class Setting:
     codec: Codec | None
     options: Options
     pool: WorkerPool
-    bus: Bus
+    bus: EngineBus
     calls: Mapping[Any, Call]
     metadata: Mapping[str, str]
     variables: ContextVars
@@ -68,6 +73,9 @@ class Setting:
     is_submitted: bool = False
     is_bounded: bool = False
     after_crash: bool = False
+    #: What is journaled of the execution already and was not told yet, with the number of the first.
+    opening: tuple[int, Sequence[f.Fact]] = (1, ())
+    histories: Histories | None = None
 
 
 class Driver:
@@ -92,7 +100,12 @@ class Driver:
         self.options = setting.options
         self.metadata = setting.metadata
         self.values = Values(setting.walk.state.created)
-        self.hooks = setting.bus if setting.bus.hooks_steps() else None
+        self.bus = setting.bus
+        self.stages = setting.bus.stages
+        self.histories = setting.histories
+        self.collector = ExecutionCollector(setting.metadata, self.ledger.encode)
+        self._feed = Feed(setting.execution_id, setting.bus, setting.options)
+        self.ledger.connect(self._feed, setting.histories, self.collector)
         self.timers = Timers()
         self.crew = Crew(setting.pool, self.timers)
         self.tally = Tally()
@@ -106,8 +119,15 @@ class Driver:
         self._warnings: list[str] = []
         self._journal_warned = len(setting.warnings)
         self._has_begun = False
-        #: Facts applied whose consequences wait for their commit.
+        #: Facts applied whose consequences wait for their commit, or for those who are told of them first.
         self.unsettled = 0
+        #: Calls to plugins that wait for a worker, and what follows each.
+        self._errands: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()
+        #: Attempts that interceptors let pass and that wait for a worker.
+        self._let_pass: deque[Attempt] = deque()
+        #: What came before the plugins were told that the execution begins.
+        self._early: list[tuple[Callable[..., object], tuple[Any, ...]]] | None = None
+        self._is_told_of_end = False
         #: What must have nothing beside it while it is under way.
         self._alone: Attempt | None = None
         #: Whether the pool was asked for a place.
@@ -143,7 +163,9 @@ class Driver:
 
     def _receive(self, fn: Callable[..., object], args: tuple[Any, ...]) -> None:
         self.begin()
-        if not self.over.is_set():
+        if self._early is not None and fn not in (self._begin, self.cutting.stop):
+            self._early.append((fn, args))
+        elif not self.over.is_set():
             fn(*args)
 
     def call_of(self, instance: Instance) -> Call:
@@ -230,12 +252,30 @@ class Driver:
         if self.over.is_set() or self._has_begun:
             return
         self._has_begun = True
+        self.bus.open_execution(self.execution_id, self.collector)
+        first, facts = self._setting.opening
+        if facts:
+            self._feed.add(first, facts)
+        if not self.stages.has_execution_hooks:
+            self._begin()
+            return
+        self._early = []
+        self._send(lambda: self.bus.before_execution(self.execution_state()), self._begin)
+
+    def _begin(self) -> None:
+        early, self._early = self._early or (), None
+        if self.cutting.is_stopping:
+            return
         self.tally.start(self.walk.state)
+        self.walk.telling.before, self.walk.telling.after = self.stages.has_before, self.stages.has_after
         self.walk.begin()
         timeout = self.walk.state.timeout
         if timeout is not None and self.options.has_timeouts:
             self.timers.after(timeout, self.cutting.execution_overdue, timeout)
         self.collect()
+        for fn, args in early:
+            if not self.over.is_set():
+                fn(*args)
 
     def pump(self) -> Work | None:
         """Do what can be done now without waiting. Returns a piece of work that the owner is to run itself."""
@@ -243,12 +283,19 @@ class Driver:
             return None
         self._heed()
         self.timers.fire()
+        has_errands = self._send_errands()
+        if self._early is not None and not self.cutting.is_stopping:
+            return None
         if self.cutting.is_stopping:
-            self._want_no_place()
+            while self._let_pass:
+                self._give_up(self._let_pass.popleft())
+            if not has_errands:
+                self._want_no_place()
             self.cutting.try_finish()
             return None
-        if self._is_barred:
-            self._want_no_place()
+        if has_errands or self._is_barred:
+            if not has_errands:
+                self._want_no_place()
             return None
         return self._dispatch()
 
@@ -277,6 +324,8 @@ class Driver:
         """Run a piece of work on the owner's own thread."""
         attempt = self._new_attempt(work)
         self.crew.join(attempt)
+        if self._asks_first(attempt) and not self._heard(attempt, decide(attempt), inline=True):
+            return
         if not self._start(attempt, inline=True):
             self.crew.leave(attempt)
             return
@@ -300,7 +349,7 @@ class Driver:
         """The only thing that can be done, while nothing else can happen: the owner may as well do it itself."""
         if self._setting.is_submitted or self.is_bounded or not self.options.may_inline:
             return None
-        if self.crew or self.unsettled or self.timers.pending:
+        if self.crew or self.unsettled or self.timers.pending or self._errands:
             return None
         work = self.walk.next_work()
         other = None if work is None else self.walk.next_work()
@@ -314,10 +363,12 @@ class Driver:
 
     def _send_out(self) -> bool:
         """Hand out work to free workers. Returns whether there is more than they can take."""
+        while self._let_pass:
+            if not self._hold_place():
+                return True
+            self._let_begin(self._let_pass.popleft())
         while not (self.walk.is_idle() or self._is_barred or self._runs_alone() or self._awaits_order()):
-            if not self._pool.try_hold(self):
-                self._is_in_line = True
-                self._pool.line_up(self, self.wake)
+            if not self._hold_place():
                 return True
             work = self.walk.next_work()
             self.collect()
@@ -330,9 +381,113 @@ class Driver:
             attempt = self._new_attempt(work)
             self._alone = attempt if _is_last_chance(work) else None
             self.crew.join(attempt)
-            if self._start(attempt, inline=False):
+            if self._asks_first(attempt):
+                attempt.seat = self._pool.run(self, lambda attempt=attempt: self._decide_on_worker(attempt))  # type: ignore[misc]
+            elif self._start(attempt, inline=False):
                 self._go(attempt)
         return False
+
+    def _hold_place(self) -> bool:
+        if self._pool.try_hold(self):
+            return True
+        self._is_in_line = True
+        self._pool.line_up(self, self.wake)
+        return False
+
+    # --- interceptors ---------------------------------------------------------------------------------------
+
+    def _asks_first(self, attempt: Attempt) -> bool:
+        """Whether interceptors are asked before the attempt begins."""
+        return self.stages.has_interceptors and attempt.kind is WorkKind.BODY
+
+    def _decide_on_worker(self, attempt: Attempt) -> None:
+        try:
+            verdict = decide(attempt)
+        except BaseException as error:
+            if attempt.close():
+                self.post(self._broken, error)
+            return
+        self.post(self._heard, attempt, verdict)
+
+    def _heard(self, attempt: Attempt, verdict: Answer | None, *, inline: bool = False) -> bool:
+        """The interceptors have spoken. Returns whether the attempt may begin here and now."""
+        instance = attempt.instance
+        # It was cut short, skipped or set back meanwhile: then it does not begin, whatever they said.
+        is_void = attempt.is_over or self.cutting.is_stopping or self._stop_asked or instance.epoch != attempt.epoch
+        if is_void or not may_begin(instance) or instance.phase not in (Phase.PENDING, Phase.RETRYING):
+            self._give_up(attempt)
+            return False
+        if verdict is None:
+            if not inline:
+                self._let_pass.append(attempt)
+            return inline
+        attempt.close()
+        self.crew.leave(attempt)
+        if isinstance(verdict, Failure):
+            refusal = refuse(instance, verdict, stopping=self.cutting.bars(instance))
+            self.hand_over(refusal, instance, inline=inline)
+        else:
+            self.hand_over(verdict[0], instance, verdict[1], inline=inline)
+        return False
+
+    def _let_begin(self, attempt: Attempt) -> None:
+        """Use the place that is held for an attempt that interceptors let pass."""
+        instance = attempt.instance
+        if attempt.is_over or instance.epoch != attempt.epoch or not may_begin(instance) or instance.phase in FINAL:
+            self._pool.release(self)
+            self._give_up(attempt)
+        elif self._start(attempt, inline=False):
+            self._go(attempt)
+
+    def _give_up(self, attempt: Attempt) -> None:
+        attempt.close()
+        self.crew.leave(attempt)
+
+    # --- calls to plugins that are no part of an attempt -----------------------------------------------------
+
+    def _send(self, call: Callable[[], None], then: Callable[[], None], *, inline: bool = False) -> None:
+        """Have plugins called where they may be waited for, and ``then`` on this thread."""
+        is_free = not (self._setting.is_submitted or self.crew or self.timers.pending)
+        if inline or self.options.on_caller or is_free:
+            call()
+            then()
+            return
+        self._errands.append((call, then))
+        self._send_errands()
+
+    def _send_errands(self) -> bool:
+        """Send out what waits. Returns whether there is more than workers can take."""
+        while self._errands:
+            if not self._hold_place():
+                return True
+            call, then = self._errands.popleft()
+            self._pool.run(self, lambda call=call, then=then: self._run_errand(call, then))  # type: ignore[misc]
+        return False
+
+    def _run_errand(self, call: Callable[[], None], then: Callable[[], None]) -> None:
+        """On a worker."""
+        try:
+            call()
+        except BaseException as error:
+            self.post(self._broken, error)
+        else:
+            self.post(then)
+
+    def execution_state(self, instance: Instance | None = None) -> ExecutionState:
+        """How the execution stands, for plugins: as a step's body would see it, or as it is now."""
+        state = self.walk.state
+        scope = state.root if instance is None else instance.scope
+        writes = len(scope.writes) if instance is None else instance.snapshot
+        names = ("routes", "tools", "memory_hits", "scoring_signals")
+        return ExecutionState(
+            self.execution_id,
+            state.root.graph.workflow.id,
+            "" if instance is None else instance.node.id,
+            scope.round,
+            self.values.snapshot(scope, writes),
+            Steps(self.kept),
+            **({} if self.histories is None else self.histories.read(*names)),
+        )
 
     def _awaits_order(self) -> bool:
         """With one worker a run is deterministic: what comes next is decided when all that follows from the step before
@@ -352,7 +507,7 @@ class Driver:
     def _new_attempt(self, work: Work) -> Attempt:
         number = work.instance.attempt + (work.kind is WorkKind.BODY)
         attempt = Attempt(self, work, max(number, 1), self._setting.variables.copy())
-        if not self.options.has_timeouts or work.kind is WorkKind.VERDICT:
+        if not self.options.has_timeouts or work.kind in (WorkKind.VERDICT, *TELLING):
             attempt.timeout = None
         return attempt
 
@@ -364,7 +519,8 @@ class Driver:
         fact = f.Started(instance.path, instance.scope.round, attempt.epoch, attempt.number)
         careful = self._careful > 0 or instance.node.spec.delivery is Delivery.AT_MOST_ONCE
         self._careful -= self._careful > 0
-        ticket = self.ledger.append([(fact.kind, fact.path, self.ledger.encode(fact))], lazy=not careful)
+        fact.verdict = attempt.verdict
+        ticket = self.ledger.append((fact,), lazy=not careful)
         self.walk.apply(fact, instance)
         if not careful or (ticket.done and ticket.error is None):
             return True
@@ -410,6 +566,11 @@ class Driver:
         self._heed()
         self.crew.leave(attempt)
         instance = attempt.instance
+        if attempt.kind in TELLING:
+            if not self.cutting.is_stopping:
+                self.walk.told(attempt.work)
+                self.collect()
+            return
         if self.cutting.is_interrupted or instance.epoch != attempt.epoch or not _fits(attempt):
             return  # it was cut short, skipped or set back meanwhile: a late answer changes nothing
         if isinstance(answer, Failure):
@@ -425,24 +586,44 @@ class Driver:
 
         In this order, so that a Ctrl-C between the two leaves a fact that is journaled and not one that is missing.
         """
-        ticket = self.ledger.append([(fact.kind, fact.path, self.ledger.encode(fact) if body is None else body)])
+        tells = self.stages.has_after and (instance.index is None or self.stages.per_item) and _is_outcome(fact)
+        held: list[Place] | None = [] if tells else None
+        ticket = self.ledger.append((fact,), None if body is None else (body,), held=held)
         self.walk.apply(fact, instance)
         self.tally.add(fact, instance)
         if not self.options.is_sync:
             ticket.add_callback(self._check_commit)
-            self.settle(fact, instance)
+            self._conclude(fact, instance, held, inline=inline)
         elif inline:
             if self._wait(ticket):
-                self.settle(fact, instance)
+                self._conclude(fact, instance, held, inline=True)
         elif ticket.done and ticket.error is None:
-            self.settle(fact, instance)
+            self._conclude(fact, instance, held)
         else:
             self.unsettled += 1
-            ticket.add_callback(lambda t: self.post(self._committed, fact, instance, t))
+            ticket.add_callback(lambda t: self.post(self._committed, fact, instance, held, t))
+
+    def _conclude(
+        self, fact: f.InstanceFact, instance: Instance, held: list[Place] | None, *, inline: bool = False
+    ) -> None:
+        """A fact is as safe as was asked for: tell those who are told of outcomes first, then let things happen."""
+        if held is None:
+            self.settle(fact, instance)
+            return
+        result = step_result(instance)
+        self.unsettled += 1
+
+        def told() -> None:
+            self._feed.release(held)
+            self.unsettled = max(0, self.unsettled - 1)
+            if self.error is None and not self.cutting.is_interrupted:
+                self.settle(fact, instance)
+
+        self._send(lambda: self.bus.after_step(self.execution_id, result), told, inline=inline)
 
     def hand_over_now(self, fact: f.DeadlinePassed | f.CancelRequested, instance: Instance | None) -> Ticket:
         """A fact that bars what has not begun: it takes effect at once."""
-        ticket = self.ledger.append([(fact.kind, getattr(fact, "path", ""), self.ledger.encode(fact))])
+        ticket = self.ledger.append((fact,))
         self.walk.apply(fact, instance)
         ticket.add_callback(self._check_commit)
         self.settle(fact, instance)
@@ -464,13 +645,13 @@ class Driver:
             return True
         return False
 
-    def _committed(self, fact: f.Fact, instance: Instance | None, ticket: Ticket) -> None:
+    def _committed(self, fact: f.InstanceFact, instance: Instance, held: list[Place] | None, ticket: Ticket) -> None:
         self._heed()
         self.unsettled = max(0, self.unsettled - 1)
         if ticket.error is not None:
             self.cutting.fail(ticket.error)
         elif self.error is None:
-            self.settle(fact, instance)
+            self._conclude(fact, instance, held)
 
     def settle(self, fact: f.Fact, instance: Instance | None) -> None:
         """Let the consequences of a fact happen."""
@@ -484,13 +665,13 @@ class Driver:
             return  # nothing comes after that in the journal; whoever resumes decides the same
         if facts:
             last = facts[-1][0]
-            drafts = [(fact.kind, getattr(fact, "path", ""), self.ledger.encode(fact)) for fact, _ in facts]
             for fact, instance in facts:
                 self.tally.add(fact, instance)
+            happened = [fact for fact, _ in facts]
             if isinstance(last, f.Ended):
-                self._end(last, drafts)
+                self._end(last, happened)
             else:
-                self.ledger.append(drafts).add_callback(self._check_commit)
+                self.ledger.append(happened).add_callback(self._check_commit)
         for command in commands:
             match command:
                 case RetryIn():
@@ -512,11 +693,11 @@ class Driver:
 
     # --- the end -----------------------------------------------------------------------------------------------
 
-    def _end(self, ended: f.Ended, drafts: list[Draft]) -> None:
+    def _end(self, ended: f.Ended, facts: Sequence[f.Fact]) -> None:
         with self._lock:
             self._ending = True  # from here on it is too late for a cancel
         error = "" if ended.error is None else str(ended.error)
-        self._end_ticket = self.ledger.append(drafts, status=ended.status, error=error)
+        self._end_ticket = self.ledger.append(facts, status=ended.status, error=error)
         self._end_ticket.add_callback(lambda _: self.post(self.conclude))
         if self._end_ticket.done:
             self.conclude()
@@ -537,7 +718,21 @@ class Driver:
                 self.finish(ExecutionStatus.INTERRUPTED)
                 return
             self.warn(f"the end is not stored: {ticket.error}")
-        self.finish(ended.status)
+        if not self.stages.has_execution_hooks:
+            self.finish(ended.status)
+        elif not self._is_told_of_end:
+            self._is_told_of_end = True
+            self._send(lambda: self._tell_of_end(ended.status), lambda: self.finish(ended.status))
+
+    def _tell_of_end(self, status: ExecutionStatus) -> None:
+        duration = time.monotonic() - self._began
+        self.bus.after_execution(outcome_of(self.kept, self.histories, status=status, duration=duration))
+        ticket = self.ledger.flush()
+        if ticket is not None:
+            try:
+                ticket.wait(COMMIT_TIMEOUT)
+            except (StoreError, TimeoutError) as error:
+                self.warn(f"what plugins recorded of the end is not stored: {error}")
 
     def finish(self, status: ExecutionStatus) -> None:
         """The walk is over; nobody is told before its claim is given back."""
@@ -547,6 +742,8 @@ class Driver:
         self.duration = time.monotonic() - self._began
         self.timers.clear()
         self._pool.leave(self)
+        self.collector.close()
+        self._warnings += self.bus.close_execution(self.execution_id)
         try:
             self._on_finish(self)
         finally:
@@ -559,8 +756,16 @@ class Driver:
     def check_progress(self) -> None:
         """Raise if the walk can never move again: a defect, found instead of a hang."""
         waits = self.crew or self.unsettled or self.timers.pending or self._is_in_line or self.cutting.is_stopping
+        waits = waits or self._early is not None
         if not (waits or self.over.is_set() or self._cancel_flag or self._ending) and self.walk.is_idle():
             raise WalkError(f"execution {self.execution_id!r} can do nothing any more, but has not ended")
+
+
+def _is_outcome(fact: f.InstanceFact) -> bool:
+    """Whether an attempt, or all of a step, came to something that plugins are told of."""
+    if isinstance(fact, f.Failed):
+        return fact.after is not f.After.RECONCILE
+    return isinstance(fact, f.Succeeded | f.Completed)
 
 
 def _nothing() -> None:

@@ -1,6 +1,6 @@
 """Starts walks: makes, claims and replays executions, and hands each to a thread that walks it.
 
-Knows a ``Journal`` and a ``Bus``, and which executions are walked in this process.
+Knows a ``Journal`` and an ``EngineBus``, and which executions are walked in this process.
 """
 
 import contextvars
@@ -17,6 +17,7 @@ import attrs
 
 from ares.engine.attempt import Attempt, current
 from ares.engine.driver import Driver, Setting
+from ares.engine.histories import Histories
 from ares.engine.loops import Mail, WalksThread, walk_here
 from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, COMMIT_TIMEOUT, Options
 from ares.engine.pool import WorkerPool
@@ -34,7 +35,7 @@ from ares.errors import (
 from ares.journal.encoding import encode
 from ares.journal.failures import afresh
 from ares.journal.protocol import Claim, Journal, NewExecution
-from ares.plugin.bus import Bus
+from ares.plugin.engine_bus import EngineBus
 from ares.records import ExecutionStatus
 from ares.values import Codec
 from ares.walk import facts as f
@@ -72,6 +73,9 @@ class Begun:
     walk: Walk
     metadata: Mapping[str, str]
     remembered: dict[tuple[str, int, str], Any]
+    #: The facts by which it begins, and the number of the first of them.
+    opening: tuple[int, Sequence[f.Fact]]
+    histories: Histories | None = None
     after_crash: bool = False
 
 
@@ -81,7 +85,7 @@ class Engine:
     def __init__(
         self,
         journal: Journal,
-        bus: Bus,
+        bus: EngineBus,
         options: Options,
         agents: Agents,
         max_workers: int,
@@ -182,7 +186,7 @@ class Engine:
         walk.apply(fact)
         claim = self.journal.create(new, status, [(fact.kind, "", body)], claimed=True)
         try:
-            return Begun(definition, claim, walk, request.metadata, {})
+            return Begun(definition, claim, walk, request.metadata, {}, (1, (fact,)), self._histories())
         except BaseException:  # a Ctrl-C between the two
             self.journal.release(claim)
             raise
@@ -256,7 +260,26 @@ class Engine:
         except TimeoutError as error:
             problem = f"no commit within {COMMIT_TIMEOUT:g} s"
             raise StoreError(self.journal.name, problem, claim.execution_id) from error
-        return Begun(definition, claim, found.walk, found.created.metadata, found.remembered, crashed)
+        return Begun(
+            definition,
+            claim,
+            found.walk,
+            found.created.metadata,
+            found.remembered,
+            (self.journal.log(claim).last_seq - len(facts) + 1, facts),
+            self._histories(definition, claim.execution_id),
+            crashed,
+        )
+
+    def _histories(self, definition: Definition | None = None, execution_id: str = "") -> Histories | None:
+        """The histories of an execution, which goes on if it has a definition already; None if nobody asks for them."""
+        stages = self.bus.stages
+        if not (stages.has_routers or stages.has_recovery or stages.has_execution_hooks):
+            return None
+        if definition is None:
+            return Histories()
+        entries = self.journal.entries(execution_id)
+        return Histories(fold(execution_id, definition.graph, entries, definition.codec))
 
     # --- walking --------------------------------------------------------------------------------------------
 
@@ -282,6 +305,8 @@ class Engine:
             is_submitted=submitted,
             is_bounded=parent is not None and parent.is_bounded,
             after_crash=begun.after_crash,
+            opening=begun.opening,
+            histories=begun.histories,
         )
 
     def _admit(self, driver: Driver) -> None:
@@ -401,6 +426,11 @@ class Engine:
         """The walk of an execution in this process."""
         with self._lock:
             return self._live.get(execution_id)
+
+    def walked(self, execution_id: str | None = None) -> list[Driver]:
+        """The walks in this process: that of one execution, or all."""
+        with self._lock:
+            return [d for name, d in self._live.items() if execution_id is None or name == execution_id]
 
     def wait_for_previous(self, execution_id: str) -> None:
         """A step runs again whose attempt before was ended: let that one's nested run give its claim back."""

@@ -13,10 +13,11 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from ares.context import StepContext
 from ares.engine.attempt import Attempt, current
+from ares.engine.results import step_result
 from ares.engine.variables import Values
 from ares.errors import (
     AttemptEnded,
@@ -27,9 +28,12 @@ from ares.errors import (
     RetryAfter,
     RouteError,
     SerializationError,
+    StepAbortedError,
     StepCancelledError,
     WriteError,
 )
+from ares.plugin.verdicts import HookAction, HookResult
+from ares.records import ErrorInfo, RouteState
 from ares.walk import facts as f
 from ares.walk.conclude import first_failure
 from ares.walk.instance import living
@@ -37,7 +41,10 @@ from ares.walk.judge import Failure, describe, type_name
 from ares.walk.route import check_route, decide_route
 from ares.walk.state import Instance
 from ares.walk.walk import WorkKind
-from ares.workflow import Call, Goto, RetryPolicy
+from ares.workflow import BindingKind, Call, Goto, RetryPolicy
+
+#: Calls to those who are told of steps, from which no fact follows.
+TELLING: Final = (WorkKind.BEFORE, WorkKind.AFTER)
 
 #: What an attempt comes to: a fact with its body, or a failure to be judged.
 Answer = tuple[f.InstanceFact, Any] | Failure
@@ -52,6 +59,51 @@ _BROKEN = (SerializationError, RouteError, WriteError, InvariantError, ReducerEr
 def perform(attempt: Attempt) -> Answer:
     """Do one piece of work. Raises only a Ctrl-C on the main thread."""
     return attempt.take_variables().run(_perform, attempt)
+
+
+def decide(attempt: Attempt) -> Answer | None:
+    """Ask the interceptors about an attempt that is about to begin. None if they let it.
+
+    Raises only a Ctrl-C on the main thread.
+    """
+    return attempt.run_in_variables(_decide)
+
+
+def _decide(attempt: Attempt) -> Answer | None:
+    current.set(attempt)
+    driver = attempt.driver
+    try:
+        ctx, _, _ = _prepare(attempt, driver.call_of(attempt.instance))
+        assert ctx is not None
+        verdict = driver.bus.intercept(driver.execution_id, ctx.step)
+        return None if verdict is None else _obeyed(attempt, verdict)
+    except BaseException as error:
+        if _is_ctrl_c(error):
+            raise
+        failure = _failure(attempt, error, 0.0)
+        failure.not_done = True
+        return failure
+
+
+def _obeyed(attempt: Attempt, verdict: HookResult) -> Answer | None:
+    """What follows from what an interceptor said."""
+    instance = attempt.instance
+    match verdict.action:
+        case HookAction.REPLACE:
+            attempt.replaced = verdict.inputs
+            attempt.verdict = f"{verdict.plugin} replaced inputs"
+            return None
+        case HookAction.ABORT:
+            error = StepAbortedError(instance.path, verdict.plugin, verdict.reason)
+            return Failure(describe(error), error, not_done=True)
+        case HookAction.SKIP:
+            origin = f"{verdict.plugin}: {verdict.reason}" if verdict.reason else verdict.plugin
+            reason = f.SkipReason.VERDICT
+            skipped = f.Skipped(instance.path, instance.scope.round, attempt.epoch, reason, origin)
+            return skipped, attempt.driver.ledger.encode(skipped)
+        case HookAction.COMPLETE:
+            attempt.verdict = verdict.plugin
+            return _succeeded(attempt, verdict.output, None, 0.0)
 
 
 def _perform(attempt: Attempt) -> Answer:
@@ -77,15 +129,22 @@ def _is_ctrl_c(error: BaseException) -> bool:
 
 
 def _body(attempt: Attempt) -> Answer:
-    call = attempt.driver.call_of(attempt.instance)
-    hooks = attempt.driver.hooks
+    driver = attempt.driver
+    call = driver.call_of(attempt.instance)
     ctx, args, kwargs = _prepare(attempt, call)
-    if hooks is not None and ctx is not None:
-        hooks.before_step(attempt.driver.execution_id, ctx.step)
+    if driver.stages.has_before and ctx is not None and (attempt.instance.index is None or driver.stages.per_item):
+        driver.bus.before_step(driver.execution_id, ctx.step)
     attempt.start_clock()
     began = time.monotonic()
-    value = _call_user(attempt, ctx, call, args, kwargs)
+    try:
+        value = _call_user(attempt, ctx, call, args, kwargs)
+    except BaseException as error:
+        if attempt.instance.node.spec.metadata:
+            attempt.record_as_tool(None, time.monotonic() - began, str(describe(error)))
+        raise
     seconds = time.monotonic() - began
+    if attempt.instance.node.spec.metadata:
+        attempt.record_as_tool(value, seconds)
     targets = None
     if isinstance(value, Goto):
         targets = attempt.instance.scope.graph.workflow.target_ids(value.targets)
@@ -101,7 +160,9 @@ def _succeeded(attempt: Attempt, value: Any, targets: tuple[str, ...] | None, se
     writes = tuple(attempt.writes.items())
     # A reconciliation is no attempt: it speaks of the last one, which a crash did not count.
     number = attempt.number if attempt.kind is WorkKind.BODY else instance.attempt
-    fact = f.Succeeded(instance.path, instance.scope.round, attempt.epoch, number, value, writes, targets, seconds)
+    fact = f.Succeeded(
+        instance.path, instance.scope.round, attempt.epoch, number, value, writes, targets, seconds, attempt.verdict
+    )
     return fact, attempt.driver.ledger.encode(fact)
 
 
@@ -135,8 +196,51 @@ def _route(attempt: Attempt) -> Answer:
             let_go(error)
             fact = unrouted(instance, f"its router raised {describe(error)}", error)
             return fact, attempt.driver.ledger.encode(fact)
-    decided = decide_route(instance, answer, source="router")
+    if answer is None and attempt.driver.stages.has_routers:
+        decided = _route_by_plugins(attempt)
+    else:
+        decided = decide_route(instance, answer)
     return decided, attempt.driver.ledger.encode(decided)
+
+
+def _route_by_plugins(attempt: Attempt) -> f.Routed | f.Unrouted:
+    """What the router plugins say, where neither the body nor the step's own router has decided."""
+    instance, driver = attempt.instance, attempt.driver
+    scope = instance.scope
+    histories = driver.histories
+    state = RouteState(
+        driver.execution_id,
+        scope.graph.workflow.id,
+        instance.node.id,
+        instance.path,
+        scope.round,
+        instance.output,
+        driver.values.snapshot(scope, instance.snapshot),
+        scope.graph.ids(instance.node.branches),
+        **({} if histories is None else histories.read("routes", "tools", "memory_hits")),
+    )
+    decision, abstained = driver.bus.route(driver.execution_id, state)
+    if instance.node.router is not None:
+        abstained = ("router", *abstained)
+    if decision is None:
+        return decide_route(instance, None, abstained=abstained)
+    if decision.source == "fallback" and not decision.targets:
+        targets: tuple[str, ...] = state.candidates  # default traversal
+    else:
+        targets = tuple(decision.targets)
+    decided = decide_route(
+        instance,
+        targets,
+        source=decision.source,
+        reason=decision.reason,
+        scores={name: float(decision.scores.get(name, 0.0)) for name in state.candidates},
+        abstained=abstained,
+    )
+    if isinstance(decided, f.Unrouted):
+        # What a plugin may not choose counts as no answer, and the user is told.
+        driver.warn(f"{decided.error.message}; it counts as no answer")
+        return decide_route(instance, None, abstained=(*abstained, decision.source))
+    return decided
 
 
 def unrouted(instance: Instance, problem: str, cause: BaseException | None) -> f.Unrouted:
@@ -182,12 +286,26 @@ def _exceptions_named(name: str) -> list[type[BaseException]]:
     return [kind for kind in known if type_name(kind) == name]
 
 
+def _before(attempt: Attempt) -> Answer:
+    attempt.driver.bus.before_step(attempt.driver.execution_id, attempt.step({}))
+    return _TOLD
+
+
+def _after(attempt: Attempt) -> Answer:
+    attempt.driver.bus.after_step(attempt.driver.execution_id, step_result(attempt.instance))
+    return _TOLD
+
+
+_TOLD: Final = Failure(ErrorInfo("", ""))  # nobody judges it
+
 _STAGES: dict[WorkKind, Callable[[Attempt], Answer]] = {
     WorkKind.BODY: _body,
     WorkKind.CONDITION: _condition,
     WorkKind.RECONCILE: _reconcile,
     WorkKind.ROUTE: _route,
     WorkKind.VERDICT: _verdict,
+    WorkKind.BEFORE: _before,
+    WorkKind.AFTER: _after,
 }
 
 
@@ -198,8 +316,15 @@ def _prepare(attempt: Attempt, call: Call) -> tuple[StepContext | None, tuple[ob
     """The context and the arguments of a call; they show each other. No context is made that nobody looks at."""
     driver = attempt.driver
     values = driver.values.of(call, attempt.instance)
+    if attempt.replaced:
+        values = [
+            attempt.replaced.get(b.parameter, v) if b.kind is not BindingKind.CTX else v
+            for b, v in zip(call.bindings, values, strict=True)
+        ]
     ctx = None
-    if any(v is Values.CTX for v in values) or driver.options.around_step is not None or driver.hooks is not None:
+    shows = driver.options.around_step is not None or driver.stages.has_before or driver.stages.has_interceptors
+    shows = shows or "tool_name" in attempt.instance.node.spec.metadata
+    if shows or any(v is Values.CTX for v in values):
         ctx = attempt.context(call, values)
         values = [ctx if v is Values.CTX else v for v in values]
     args, kwargs = call.arguments(values)
@@ -302,4 +427,4 @@ def _trace(error: BaseException | None) -> str:
         return f"<the traceback cannot be shown: {type(inner).__name__}>"
 
 
-__all__ = ["Answer", "perform", "unrouted"]
+__all__ = ["Answer", "decide", "perform", "unrouted"]

@@ -1,10 +1,17 @@
-"""What one walk writes down, and what it remembers of it: its log, its codec, and the results of ``once``."""
+"""What one walk writes down, and what it remembers of it: its log, its codec, and the results of ``once``.
+
+All that is journaled of an execution passes here, so this is where it is told: to the feed, and to the histories.
+"""
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 
+from ares.engine.feed import Feed, Place
+from ares.engine.histories import Histories
+from ares.journal.collector import ExecutionCollector
 from ares.journal.encoding import encode
 from ares.journal.notes import Note, Remembered
 from ares.journal.protocol import ExecutionLog, Ticket
@@ -16,7 +23,7 @@ Draft = tuple[str, str, Any]
 
 
 class Ledger:
-    """The owner writes facts, attempts write notes. Any thread may encode and recall.
+    """The owner writes facts, attempts write notes, plugins record. Any thread may encode and recall.
 
     Args:
         log: the journal of the execution.
@@ -42,6 +49,15 @@ class Ledger:
         #: Whether it is more than submitted.
         self.is_running = is_running
         self._lock = threading.Lock()
+        #: Held while entries are numbered, so that the feed has them in order.
+        self._order = threading.Lock()
+        self._feed: Feed | None = None
+        self._histories: Histories | None = None
+        self._collector: ExecutionCollector | None = None
+
+    def connect(self, feed: Feed, histories: Histories | None, collector: ExecutionCollector) -> None:
+        """Tell the plugins. Before anything is written."""
+        self._feed, self._histories, self._collector = feed, histories, collector
 
     def encode(self, entry: f.Fact | Note) -> Any:
         """The body of an entry as the store keeps it. Raises ``SerializationError``."""
@@ -53,16 +69,77 @@ class Ledger:
             return attrs.evolve(entry, exception=None)  # its frames would live as long as the store
         return entry
 
-    def append(self, drafts: list[Draft], *, status: str | None = None, error: str = "", lazy: bool = False) -> Ticket:
-        """Hand facts to the journal; the first ones say that the execution is running now."""
+    def append(
+        self,
+        facts: Sequence[f.Fact],
+        bodies: Sequence[Any] | None = None,
+        *,
+        status: str | None = None,
+        error: str = "",
+        lazy: bool = False,
+        held: list[Place] | None = None,
+    ) -> Ticket:
+        """Hand facts to the journal, behind what plugins recorded; the first ones say that the execution is running.
+
+        Args:
+            facts: what happened, in order.
+            bodies: of those, where they are encoded already.
+            status: what the execution is then; None for no change.
+            error: why it failed.
+            lazy: nobody waits for their commit.
+            held: takes their places in the feed, to be released by the caller.
+
+        Raises:
+            SerializationError: a fact cannot be stored.
+        """
+        if bodies is None:
+            bodies = [self.encode(fact) for fact in facts]
+        drafts: list[Draft] = [
+            (fact.kind, getattr(fact, "path", ""), body) for fact, body in zip(facts, bodies, strict=True)
+        ]
         if status is None and not self.is_running:
             status = ExecutionStatus.RUNNING
         self.is_running = True
-        return self.log.append(drafts, status=status, error=error, lazy=lazy)
+        if self._collector is not None and self._collector.pending:
+            self.flush()
+        return self._hand_over(drafts, facts, status=status, error=error, lazy=lazy, held=held)
 
-    def note(self, note: Note, body: Any, *, lazy: bool = False) -> Ticket:
-        """Journal something that is no fact of the walk. The caller holds its attempt's lock."""
-        return self.log.append([(note.kind, note.path, body)], lazy=lazy)
+    def note(self, note: Note, body: Any, *, lazy: bool = False, tells: bool = True) -> Ticket:
+        """Journal something that is no fact of the walk; ``tells``: plugins hear of it. An attempt holds its lock."""
+        return self._hand_over([(note.kind, note.path, body)], (note,) if tells else (), lazy=lazy)
+
+    def flush(self) -> Ticket | None:
+        """Journal what plugins recorded; None when that is nothing."""
+        collector = self._collector
+        taken = [] if collector is None else collector.take()
+        if collector is None or not taken:
+            return None
+        notes = [note for note, _ in taken]
+        ticket = self._hand_over([(note.kind, note.path, body) for note, body in taken], notes)
+        ticket.add_callback(lambda t: collector.give_back(taken) if t.error is not None else None)
+        return ticket
+
+    def _hand_over(
+        self,
+        drafts: list[Draft],
+        entries: Sequence[f.Fact | Note],
+        *,
+        status: str | None = None,
+        error: str = "",
+        lazy: bool = False,
+        held: list[Place] | None = None,
+    ) -> Ticket:
+        if self._feed is None:
+            return self.log.append(drafts, status=status, error=error, lazy=lazy)
+        with self._order:
+            before = self.log.last_seq
+            ticket = self.log.append(drafts, status=status, error=error, lazy=lazy)
+            if self.log.last_seq > before:  # else it takes nothing more
+                self._feed.add(before + 1, entries, ticket, held)
+        if self._histories is not None:
+            for entry in entries:
+                self._histories.add(entry)
+        return ticket
 
     def recall(self, path: str, born: int, key: str) -> tuple[bool, Any]:
         """What ``once`` kept, and whether it did."""

@@ -82,6 +82,16 @@ class Options:
         """A store that fails is a warning."""
         return self.durability is Durability.BEST_EFFORT
 
+    def shown(self, name: str, value: Any) -> Any:
+        """What is journaled of a value that nothing is computed from; ``name`` is what ``redact`` is told."""
+        if self.redact is None:
+            return value
+        try:
+            return self.redact(name, value)
+        except Exception as error:
+            # Neither may a record fail a step, nor what was to be hidden be kept.
+            return f"<redact raised {type(error).__qualname__}>"
+
     @staticmethod
     def draw() -> float:
         """A number in [0, 1) for a retry's jitter."""

@@ -1,10 +1,12 @@
 """What a run gives back: the result of an execution, read off the state of its walk."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
 import attrs
 
+from ares.engine.histories import Histories
 from ares.errors import (
     ExecutionTimeoutError,
     RecordedError,
@@ -14,7 +16,15 @@ from ares.errors import (
     WorkflowNotCompletedError,
     WorkflowWaitingError,
 )
-from ares.records import ErrorInfo, ExecutionStatus, ExperienceCheckpoint, StepResult, StepState, StepStatus
+from ares.records import (
+    ErrorInfo,
+    ExecutionOutcome,
+    ExecutionStatus,
+    ExperienceCheckpoint,
+    StepResult,
+    StepState,
+    StepStatus,
+)
 from ares.walk.conclude import first_failure, unfinished
 from ares.walk.judge import describe
 from ares.walk.state import DONE, Instance, State
@@ -220,6 +230,35 @@ class WorkflowResult:
         }.get(self.status, WorkflowNotCompletedError)
         problem = "" if self.error is None else str(describe(self.error))
         raise kind(self.execution_id, self.workflow_id, problem) from self.error
+
+
+def outcome_of(
+    kept: Kept, histories: Histories | None, *, status: ExecutionStatus, duration: float
+) -> ExecutionOutcome:
+    """How an execution went, in figures; ``duration`` in seconds."""
+    state = kept.state
+    found = Counter[StepStatus]()
+    for scope in state.scopes.values():
+        for instance in scope.instances:
+            found[STATUS[instance.phase]] += 1
+            if instance.parts is not None:
+                broken, skipped = len(instance.parts.failed), len(instance.parts.skipped)
+                found[StepStatus.FAILED] += broken
+                found[StepStatus.SKIPPED] += skipped
+                found[StepStatus.COMPLETED] += instance.parts.length - broken - skipped
+    names = ("routes", "tools", "memory_hits", "interrupts", "errors")
+    counts = [0 if histories is None else histories.count(name) for name in names]
+    return ExecutionOutcome(
+        state.execution_id,
+        state.graph.workflow.id,
+        status,
+        state.root.round,
+        duration,
+        found.total(),
+        found[StepStatus.FAILED],
+        found[StepStatus.SKIPPED],
+        *counts,
+    )
 
 
 def error_of(state: State) -> BaseException | None:

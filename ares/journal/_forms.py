@@ -8,13 +8,25 @@ it reads: text that ``write`` cannot have made is refused, never passed on.
 
 import math
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from enum import StrEnum
 from json.encoder import encode_basestring_ascii
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import attrs
 
 from ares.errors import SerializationError
 from ares.journal.notes import Opaque
-from ares.records import ErrorInfo
+from ares.records import (
+    ErrorEntry,
+    ErrorInfo,
+    InterruptEntry,
+    LoopEntry,
+    MemoryEntry,
+    RouteEntry,
+    ScoringSignal,
+    ToolEntry,
+)
 from ares.values import Codec
 from ares.walk.facts import SetBack
 
@@ -251,3 +263,84 @@ MAPPING = Form(_write_mapping, _read_mapping)
 SCORES = Form(_write_scores, _read_scores)
 WRITES = Form(_write_writes, _read_writes)
 SHOWN = Form(_write_shown, _read_shown)
+
+
+# --- entries of histories --------------------------------------------------------------------------------------------
+
+
+def _write_instant(value: datetime, codec: Codec) -> str:
+    if type(value) is not datetime:
+        raise SerializationError("is no datetime", type_name=type(value).__name__)
+    return codec.encode(value)
+
+
+def _read_instant(raw: Any, unpack: Unpack) -> datetime:
+    value = unpack(raw)
+    if type(value) is not datetime:
+        raise _refuse(value, "a datetime")
+    return value
+
+
+def _write_names(value: tuple[str, ...], codec: Codec) -> str:
+    if not isinstance(value, tuple | list):  # a str would be taken for its characters
+        raise SerializationError("is no tuple", type_name=type(value).__name__)
+    return _write_texts(tuple(value), codec)
+
+
+_INSTANT = Form(_write_instant, _read_instant)
+_NAMES = Form(_write_names, _read_texts)
+
+
+class _EntryForm(NamedTuple):
+    cls: Any
+    #: Attribute and form, in the order in which the class takes them.
+    fields: tuple[tuple[str, Form], ...]
+
+
+def _entry_form(cls: Any, *forms: Form) -> _EntryForm:
+    return _EntryForm(cls, tuple(zip((a.name for a in attrs.fields(cls)), forms, strict=True)))
+
+
+#: By the mark in the text. A field that is new comes last, with a default in its class.
+_ENTRIES: Final[dict[str, _EntryForm]] = {
+    "route": _entry_form(RouteEntry, TEXT, TEXT, _NAMES, TEXT, TEXT, _INSTANT),
+    "tool": _entry_form(ToolEntry, TEXT, TEXT, TEXT, SHOWN, SHOWN, SECONDS, BOOL, TEXT),
+    "memory": _entry_form(MemoryEntry, TEXT, TEXT, TEXT, INT, FLOAT, _NAMES),
+    "interrupt": _entry_form(InterruptEntry, TEXT, TEXT, TEXT, TEXT, TEXT),
+    "error": _entry_form(ErrorEntry, TEXT, TEXT, TEXT),
+    "score": _entry_form(ScoringSignal, TEXT, FLOAT, TEXT),
+    "loop": _entry_form(LoopEntry, INT, TEXT),
+}
+_MARKS: Final[dict[type, str]] = {each.cls: mark for mark, each in _ENTRIES.items()}
+
+
+def _write_entry(entry: object, codec: Codec) -> str:
+    mark = _MARKS.get(type(entry))
+    if mark is None:
+        raise SerializationError("is no entry of a history", type_name=type(entry).__name__, where="what was")
+    parts = [f'"{mark}"']
+    for name, form in _ENTRIES[mark].fields:
+        try:
+            parts.append(form.write(getattr(entry, name), codec))
+        except Exception as error:
+            raise _unwritable(error, f"the {name} of the {type(entry).__name__}") from error
+    return "[" + ",".join(parts) + "]"
+
+
+def _unwritable(error: Exception, where: str) -> SerializationError:
+    if not isinstance(error, SerializationError):
+        error = SerializationError(f"cannot be stored: {type(error).__name__}: {error}"[:300])
+    error.where = where
+    return error
+
+
+def _read_entry(raw: Any, unpack: Unpack) -> Any:
+    row = _list(raw)
+    known = _ENTRIES.get(_read_text(row[0], unpack)) if row else None
+    if known is None:
+        raise _refuse(raw, "an entry of a history")
+    values = _list(row[1:], len(known.fields))
+    return known.cls(*[form.read(value, unpack) for (_, form), value in zip(known.fields, values, strict=True)])
+
+
+ENTRY = Form(_write_entry, _read_entry)

@@ -1,8 +1,9 @@
 """Facts and notes as journal text, and back.
 
 A body is one JSON object with short names, in ASCII; what has its usual value is left out. Values of the user's stand
-in it as the codec wrote them. Kind and path are stored beside the body and are not repeated in it. Which fields there
-are is the table below; how the values of a field look is ``ares.journal._forms``.
+in it as the codec wrote them. Kind and path are stored beside the body and are not repeated in it, except in an entry
+that a plugin recorded, which is kept as a whole. Which fields there are is the table below; how the values of a field
+look is ``ares.journal._forms``.
 
 Never stored: the living exception of a failure, which an earlier process could not give back, and more of a duration
 than its microseconds.
@@ -18,7 +19,7 @@ import attrs
 from ares.errors import SerializationError
 from ares.journal import _forms as form
 from ares.journal._forms import Form
-from ares.journal.notes import Emitted, Note, Remembered, ToolCalled
+from ares.journal.notes import Emitted, Note, Recorded, Remembered, ToolCalled
 from ares.records import ExecutionStatus
 from ares.values import Codec
 from ares.walk import facts as f
@@ -118,6 +119,7 @@ _EPOCH = _Field("epoch", "e", form.INT)
 _ATTEMPT = _Field("attempt", "a", form.INT)
 _REASON = _Field("reason", "why", form.TEXT)
 _DURATION = _Field("duration", "d", form.SECONDS)
+_VERDICT = _Field("verdict", "v", form.TEXT)
 _ERROR = _Field("error", "x", form.ERROR)
 _TIMEOUT = _Field("timeout", "timeout", form.optional(form.FLOAT))
 
@@ -154,7 +156,7 @@ _FIELDS: Final[dict[type, tuple[_Field, ...]]] = {
         _Field("error", "x", form.optional(form.ERROR)),
     ),
     f.Checked: (_ROUND, _EPOCH, _Field("holds", "ok", form.BOOL)),
-    f.Started: (_ROUND, _EPOCH, _ATTEMPT),
+    f.Started: (_ROUND, _EPOCH, _ATTEMPT, _VERDICT),
     f.Opened: (
         _ROUND,
         _EPOCH,
@@ -170,6 +172,7 @@ _FIELDS: Final[dict[type, tuple[_Field, ...]]] = {
         _Field("writes", "w", form.WRITES, "{1} set by step {0.path!r}"),
         _Field("targets", "to", form.optional(form.TEXTS)),
         _DURATION,
+        _VERDICT,
     ),
     f.Failed: (
         _ROUND,
@@ -216,6 +219,10 @@ _FIELDS: Final[dict[type, tuple[_Field, ...]]] = {
         _Field("type", "t", form.TEXT),
         _Field("payload", "p", form.MAPPING, "the payload of event {0.type!r}"),
         _Field("module", "m", form.TEXT),
+    ),
+    Recorded: (
+        _Field("writer", "by", form.TEXT),
+        _Field("entry", "entry", form.ENTRY, "{1} recorded by plugin {0.writer!r}"),
     ),
 }
 

@@ -21,13 +21,17 @@ from typing import Any, Final
 from ares.errors import WalkError
 from ares.events import instant
 from ares.journal._steps import Step, Steps, name_of
-from ares.journal.notes import Emitted, Note, Remembered, ToolCalled
+from ares.journal.notes import Emitted, Note, Recorded, Remembered, ToolCalled
 from ares.records import (
     ErrorEntry,
     ErrorInfo,
     ExecutionStatus,
     ExperienceCheckpoint,
+    InterruptEntry,
+    LoopEntry,
+    MemoryEntry,
     RouteEntry,
+    ScoringSignal,
     StepStatus,
     ToolEntry,
 )
@@ -69,6 +73,20 @@ class Fold:
         self._routes: list[RouteEntry] = []
         self._tools: list[ToolEntry] = []
         self._errors: list[ErrorEntry] = []
+        self._memory_hits: list[MemoryEntry] = []
+        self._interrupts: list[InterruptEntry] = []
+        self._loops: list[LoopEntry] = []
+        self._signals: list[ScoringSignal] = []
+        #: Where an entry that a plugin recorded belongs.
+        self._histories: dict[type, list[Any]] = {
+            RouteEntry: self._routes,
+            ToolEntry: self._tools,
+            ErrorEntry: self._errors,
+            MemoryEntry: self._memory_hits,
+            InterruptEntry: self._interrupts,
+            LoopEntry: self._loops,
+            ScoringSignal: self._signals,
+        }
         self._handlers: dict[type, Callable[[Any], None]] = {
             f.Created: self._on_created,
             f.Resumed: self._on_resumed,
@@ -88,6 +106,7 @@ class Fold:
             Remembered: self._on_nothing,
             ToolCalled: self._on_tool,
             Emitted: self._on_nothing,
+            Recorded: self._on_recorded,
         }
 
     def add(self, seq: int, at: int, entry: f.Fact | Note) -> None:
@@ -129,11 +148,11 @@ class Fold:
             dag_edges=tuple((dep, step_id) for step_id, _, deps in nodes for dep in deps),
             route_history=tuple(self._routes),
             tool_history=tuple(self._tools),
-            memory_hits=(),
-            interrupt_history=(),
-            loop_history=(),
+            memory_hits=tuple(self._memory_hits),
+            interrupt_history=tuple(self._interrupts),
+            loop_history=tuple(self._loops),
             error_history=tuple(self._errors),
-            scoring_signals=(),
+            scoring_signals=tuple(self._signals),
             created_at=None if self._created_at is None else instant(self._created_at),
             updated_at=None if self._updated_at is None else instant(self._updated_at),
         )
@@ -186,6 +205,7 @@ class Fold:
 
     def _on_failed(self, fact: f.Failed) -> None:
         step = self._moved(fact, StepStatus.FAILED if fact.after is f.After.FINAL else StepStatus.RUNNING)
+        step.attempts = fact.attempt
         step.error = fact.error
         step.duration = fact.duration
         self._errors.append(ErrorEntry(name_of(fact.path), fact.path, str(fact.error)))
@@ -234,6 +254,9 @@ class Fold:
                 error=note.error,
             )
         )
+
+    def _on_recorded(self, note: Recorded) -> None:
+        self._histories[type(note.entry)].append(note.entry)
 
     # --- facts of the execution ----------------------------------------------------------------------------------
 

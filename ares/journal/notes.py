@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import attrs
 
+from ares.records import ErrorEntry, InterruptEntry, LoopEntry, MemoryEntry, RouteEntry, ScoringSignal, ToolEntry
+
 
 @attrs.frozen(repr=False)
 class Opaque:
@@ -67,4 +69,21 @@ class Emitted:
     module: str = "step"
 
 
-Note = Remembered | ToolCalled | Emitted
+HistoryEntry = RouteEntry | ToolEntry | MemoryEntry | InterruptEntry | ErrorEntry | ScoringSignal | LoopEntry
+
+
+@attrs.define
+class Recorded:
+    """An entry of a history that a plugin gave to ``ctx.record``.
+
+    ``path`` is the entry's, "" where it has none; ``writer`` is the plugin's name. What a ``ToolEntry`` holds as
+    ``input`` and ``output`` is for people to read, as in ``ToolCalled``.
+    """
+
+    kind: ClassVar[str] = "recorded"
+    path: str
+    writer: str
+    entry: HistoryEntry
+
+
+Note = Remembered | ToolCalled | Emitted | Recorded

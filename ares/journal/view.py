@@ -8,12 +8,24 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
+import attrs
+
 from ares.errors import SerializationError
 from ares.events import Event, EventType, instant
 from ares.journal.encoding import Unpacker, decode
-from ares.journal.notes import Emitted, Note, Opaque, Remembered, ToolCalled
+from ares.journal.notes import Emitted, Note, Opaque, Recorded, Remembered, ToolCalled
 from ares.journal.protocol import Entry
-from ares.records import ErrorInfo, ExecutionStatus
+from ares.records import (
+    ErrorEntry,
+    ErrorInfo,
+    ExecutionStatus,
+    InterruptEntry,
+    LoopEntry,
+    MemoryEntry,
+    RouteEntry,
+    ScoringSignal,
+    ToolEntry,
+)
 from ares.walk import facts as f
 
 #: Event type, emitter, payload.
@@ -32,7 +44,8 @@ def event_of(execution_id: str, entry: Entry, fact: f.Fact | Note) -> Event:
         An event with the entry's number. Its payload is a dict: ``path``, ``round`` and, of an attempt, ``attempt`` of
         what it is about; and what there is to tell: ``output``, ``duration`` in seconds, ``error`` and ``error_type``,
         ``reason``, ``targets``, and so on. That of an ``Emitted`` is exactly what was emitted, and its ``module`` the
-        step's path or the name of the plugin.
+        step's path or the name of the plugin; that of a ``Recorded`` has the fields of the entry, and its ``module`` is
+        the plugin that recorded it.
     """
     type_, module, payload = _VIEWS[type(fact)](fact)
     seq = entry.seq
@@ -242,6 +255,29 @@ def _emitted(note: Emitted) -> _View:
     return note.type, module, dict(note.payload)
 
 
+#: A type of its own where none of those that ares emits would be true: that a plugin keeps an entry about an interrupt
+#: or a round is not the interrupt's or the round's own event.
+_RECORDED: Final[dict[type, str]] = {
+    RouteEntry: EventType.ROUTE_DECIDED.value,
+    ToolEntry: EventType.TOOL_CALLED.value,
+    MemoryEntry: EventType.MEMORY_HIT.value,
+    InterruptEntry: "interrupt.recorded",
+    ErrorEntry: "error.recorded",
+    ScoringSignal: "score.recorded",
+    LoopEntry: "loop.recorded",
+}
+
+
+#: As the events of ``ctx.tool`` name it.
+_SHOWN_AS: Final = {"tool_name": "tool"}
+
+
+def _recorded(note: Recorded) -> _View:
+    entry = note.entry
+    payload = {_SHOWN_AS.get(a.name, a.name): getattr(entry, a.name) for a in attrs.fields(type(entry))}
+    return _RECORDED[type(entry)], note.writer, payload
+
+
 _VIEWS: Final[dict[type, Callable[[Any], _View]]] = {
     f.Created: _created,
     f.Resumed: _resumed,
@@ -261,4 +297,5 @@ _VIEWS: Final[dict[type, Callable[[Any], _View]]] = {
     Remembered: _remembered,
     ToolCalled: _tool,
     Emitted: _emitted,
+    Recorded: _recorded,
 }

@@ -86,6 +86,9 @@ class EngineBus(Protocol):
     def wants(self, event_type: str) -> bool:
         """Whether an event of this type would reach anybody."""
 
+    def is_listened_to(self) -> bool:
+        """Whether ``publish`` reaches anybody, apart from what begins and ends streams. Asked for every entry."""
+
     def publish(self, events: Iterable[Event]) -> None:
         """Pass on what was committed to the journal, in order. Never blocks."""
 

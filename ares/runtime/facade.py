@@ -4,6 +4,7 @@ Nothing starts before it is needed: the constructor looks at a store's file and 
 and the threads come with ``start`` or the first run, in the process that makes it. A child of a fork makes its own.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,6 +14,8 @@ from typing import Any, Self
 
 import attrs
 
+from ares.bus import PluginBus
+from ares.bus.health import PluginHealth
 from ares.context import StepContext
 from ares.engine.attempt import Attempt, current
 from ares.engine.driver import Driver
@@ -33,10 +36,12 @@ from ares.errors import (
 from ares.events import Event
 from ares.journal.protocol import ExecutionRow, Store
 from ares.journal.writer import StoreJournal
-from ares.plugin.bus import NoBus
+from ares.plugin.contracts import RuntimePlugin
 from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
 from ares.runtime.checks import check_id, check_timeout, option, run_metadata, worker_count
 from ares.runtime.parts import Life, Parts
+from ares.runtime.plugging import with_defaults
+from ares.runtime.plugin_journal import RuntimeJournal
 from ares.runtime.reading import Reader, status_of
 from ares.stores.opening import open_store
 from ares.workflow import Workflow
@@ -62,6 +67,7 @@ class Runtime:
     Args:
         store: a file for the embedded SQLite store, or a store of one's own; None or ``":memory:"`` keeps all in this
             process.
+        plugins: what lives on its bus beside the built-in ones, or instead of those of the same name.
         workflows: those that ``recover`` takes up and that handles by id can be read with.
         agents: what steps with an ``agent_type`` and no function run.
         max_workers: how many steps run at once; ``min(32, processors + 4)`` unless given.
@@ -69,12 +75,14 @@ class Runtime:
             thread, without delays and timeouts.
         around_step: a context manager factory ``cm(ctx)``, entered on the thread that runs each attempt.
         redact: ``redact(name, value)`` may replace what is kept of tool records and event payloads.
+        plugin_timeout: seconds that one call to a plugin may take, where the plugin does not say itself.
         durability: ``"sync"``, ``"async"`` or ``"best_effort"``.
         lease_timeout: seconds after which an owner on another machine that gives no sign counts as gone.
         check_values: without a file, refuse values that a file could not keep, too.
 
     Raises:
         StoreError: the file is there, but is no store, or one of a newer version.
+        RegistrationError: a plugin that cannot be one, or two of one name.
         NotBuiltError: an argument whose feature does not exist yet.
     """
 
@@ -82,7 +90,7 @@ class Runtime:
         self,
         store: str | Path | Store | None = None,
         *,
-        plugins: Iterable[Any] = (),
+        plugins: Iterable[RuntimePlugin] = (),
         workflows: Iterable[Workflow] = (),
         agents: Mapping[str, Callable[..., Any]] | None = None,
         max_workers: int | None = None,
@@ -95,9 +103,8 @@ class Runtime:
         interrupt_handler: Callable[..., Any] | None = None,
         check_values: bool = False,
     ) -> None:
-        for name, value in (("plugins", list(plugins)), ("interrupt_handler", interrupt_handler)):
-            if value:
-                raise NotBuiltError(name, "Runtime")
+        if interrupt_handler is not None:
+            raise NotBuiltError("interrupt_handler", "Runtime")
         self._workflows = tuple(workflows)
         self._agents = dict(agents or {})
         self._max_workers = worker_count(max_workers)
@@ -108,10 +115,15 @@ class Runtime:
             redact,
             check_values,
         )
-        self.plugin_timeout = plugin_timeout
         self.lease_timeout = lease_timeout
         self.warnings: list[str] = []
         self._life = Life(lambda: open_store(store), self._make_parts)
+        self._plugin_journal = RuntimeJournal(self._engine_here, self.checkpoint)
+        self._bus = PluginBus(
+            name=self._life.store_name, timeout=plugin_timeout, journal=self._plugin_journal, say=notices.say
+        )
+        self._bus_pid = os.getpid()
+        self._bus.register(*with_defaults(plugins, is_stored=store is not None))
 
     def __repr__(self) -> str:
         return f"<Runtime {self._life.store_name}>"
@@ -130,6 +142,8 @@ class Runtime:
 
         Raises:
             StoreError: the store cannot be opened or written.
+            HookOrderError: the order that plugins ask for cannot be.
+            ExceptionGroup: a plugin that is required did not start.
             RuntimeClosedError: the Runtime was closed.
         """
         self._life.engine()
@@ -138,6 +152,23 @@ class Runtime:
         """Stop: nothing begins, what runs has ``timeout`` seconds, the rest is cut short, everything is committed and
         given back. Idempotent, always returns. From inside a step it only marks, and takes effect as the step ends."""
         self._life.close(timeout)
+        if self._life.here() is None:
+            self.bus.stop(0)  # it never started, but may have subscriptions
+
+    @property
+    def bus(self) -> PluginBus:
+        """Where its plugins live and events pass. In the child of a fork there is another one."""
+        if self._bus_pid != os.getpid():
+            self._bus, self._bus_pid = self._bus.renewed(self._plugin_journal), os.getpid()
+        return self._bus
+
+    def health(self) -> Mapping[str, PluginHealth]:
+        """How each plugin is, by name."""
+        return self.bus.health()
+
+    def _engine_here(self) -> Engine | None:
+        parts = self._life.here()
+        return None if parts is None else parts.engine
 
     def _known(self, workflow_id: str) -> Definition | None:
         parts = self._life.here()
@@ -146,14 +177,28 @@ class Runtime:
     def _make_parts(self, store: Store) -> Parts:
         journal = StoreJournal(store, durability=self._options.durability, on_warning=self._warn)
         journal.start()
+        bus = self.bus
         try:
-            engine = Engine(journal, NoBus(), self._options, self._agents, self._max_workers, self.warnings)
+            bus = self._start_plugins()
+            engine = Engine(journal, bus, self._options, self._agents, self._max_workers, self.warnings)
             for workflow in self._workflows:
                 engine.define(workflow)
         except BaseException:
+            bus.stop(1.0)
             journal.close(1.0)
             raise
-        return Parts(journal, engine)
+        return Parts(journal, bus, engine)
+
+    def _start_plugins(self) -> PluginBus:
+        """Start the plugins; who does not start is named in ``health`` and in every result, unless it is required."""
+        if self.bus.has_stopped:  # an earlier start failed
+            self._bus = self._bus.renewed(self._plugin_journal)
+        try:
+            self._bus.start()
+        except ExceptionGroup:
+            if self._bus.has_stopped:
+                raise
+        return self._bus
 
     def _warn(self, message: str) -> None:
         self.warnings.append(message)  # logged with a result: a sink may block, and this is the journal's thread

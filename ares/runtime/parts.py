@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import attrs
 
+from ares.bus import PluginBus
 from ares.engine.attempt import current
 from ares.engine.engine import Engine
 from ares.engine.notices import notices
@@ -28,21 +29,25 @@ _GRACE = 5.0
 
 @attrs.define(eq=False)
 class Parts:
-    """A journal and the engine on it."""
+    """A journal, the plugins, and the engine on both."""
 
     journal: StoreJournal
+    bus: PluginBus
     engine: Engine
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     def close(self, timeout: float, commit: float = CLOSE_COMMIT) -> None:
-        """End all walks in good order, within ``timeout`` and ``commit`` seconds, then the journal.
+        """End all walks in good order, within ``timeout`` and ``commit`` seconds, then the plugins, then the journal.
 
         Idempotent; a second caller waits for the first, but no longer than its own timeout allows.
         """
         if not self._lock.acquire(timeout=timeout + _GRACE):
             return
         try:
+            until = time.monotonic() + timeout
             self.engine.close(timeout, commit)
+            # They may have something to write, so the journal is still there. Whoever hangs costs what time is left.
+            self.bus.stop(max(commit, until - time.monotonic()))
             self.journal.close(max(1.0, min(timeout, _GRACE)))
         finally:
             self._lock.release()
@@ -117,13 +122,13 @@ class Life:
             parts = self._parts if self._pid == os.getpid() else None
         if parts is None:
             return
-        if parts.engine.is_inside():
+        if parts.engine.is_inside() or parts.bus.is_inside():
             self._close_soon(parts, timeout)
         else:
             parts.close(timeout, commit)
 
     def _close_soon(self, parts: Parts, timeout: float) -> None:
-        """What is asked from inside a step cannot wait for the end of that step."""
+        """What is asked from inside a step or a plugin cannot wait for the end of it."""
         parts.engine.refuse()
         with self._lock:
             if self._closing is None:

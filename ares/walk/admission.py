@@ -26,6 +26,8 @@ _AFTER: Final = {
     f.After.RECONCILE: Stimulus.RECONCILE,
 }
 _BEGINS: Final = frozenset({Stimulus.STARTED, Stimulus.OPENED})
+#: What can happen to an attempt that was about to begin, by what interceptors said of it.
+_DECIDES: Final = frozenset({Stimulus.DONE, Stimulus.DONE_UNROUTED, Stimulus.RETRY})
 
 
 def admit(fact: f.InstanceFact, instance: Instance) -> Phase:
@@ -36,11 +38,12 @@ def admit(fact: f.InstanceFact, instance: Instance) -> Phase:
     """
     stimulus = _stimulus(fact, instance)
     target = TRANSITIONS.get((instance.phase, stimulus))
-    if target is None:
+    if target is None or (isinstance(fact, f.Completed) and instance.phase is not Phase.OPEN):
         raise IllegalTransition(fact.path, instance.phase, stimulus)
     if instance.epoch != fact.epoch:
         raise IllegalTransition(fact.path, f"in epoch {instance.epoch}", f"{stimulus} (epoch {fact.epoch})")
-    begins = stimulus in _BEGINS
+    waits = instance.phase is Phase.PENDING or instance.phase is Phase.RETRYING
+    begins = stimulus in _BEGINS or (waits and _is_verdict(fact, stimulus, instance))
     attempt = getattr(fact, "attempt", None)
     if attempt is not None and attempt != instance.attempt + begins:
         raise IllegalTransition(fact.path, f"in attempt {instance.attempt}", f"{stimulus} (attempt {attempt})")
@@ -52,6 +55,12 @@ def admit(fact: f.InstanceFact, instance: Instance) -> Phase:
         if not may_begin(instance):
             raise IllegalTransition(fact.path, "not to begin any more", stimulus)
     return target
+
+
+def _is_verdict(fact: f.InstanceFact, stimulus: Stimulus, instance: Instance) -> bool:
+    """Whether interceptors said this of an attempt that was about to begin."""
+    is_refusal = isinstance(fact, f.Failed) and fact.attempt > instance.attempt
+    return stimulus in _DECIDES or is_refusal or getattr(fact, "reason", None) is f.SkipReason.VERDICT
 
 
 def _stimulus(fact: f.InstanceFact, instance: Instance) -> Stimulus:

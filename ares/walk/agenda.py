@@ -25,6 +25,9 @@ class WorkKind(StrEnum):
     ROUTE = "route"
     #: Over a failed sub-workflow, whose ``exception`` says how: may it be retried?
     VERDICT = "verdict"
+    #: Those who are told of steps are told that one with parts begins, or ended.
+    BEFORE = "before"
+    AFTER = "after"
     #: Never handed out: an element of this map may begin.
     ELEMENT = "element"
 

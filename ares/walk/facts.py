@@ -27,6 +27,7 @@ class SkipReason(StrEnum):
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     REJECTED = "rejected"
+    VERDICT = "verdict"
 
 
 BLOCKING = frozenset(
@@ -154,13 +155,14 @@ class Checked:
 
 @attrs.define
 class Started:
-    """An attempt began."""
+    """An attempt began. ``verdict`` is what interceptors changed about it, in words, and who."""
 
     kind: ClassVar[str] = "started"
     path: str
     round: int
     epoch: int
     attempt: int
+    verdict: str = ""
 
 
 @attrs.define
@@ -179,7 +181,8 @@ class Opened:
 
 @attrs.define
 class Succeeded:
-    """An attempt returned. ``targets`` is the ``Goto`` it returned, None without one; ``duration`` in seconds."""
+    """An attempt returned. ``targets`` is the ``Goto`` it returned, None without one; ``duration`` in seconds;
+    ``verdict`` names the interceptor that gave the output instead, before the attempt began."""
 
     kind: ClassVar[str] = "succeeded"
     path: str
@@ -190,6 +193,7 @@ class Succeeded:
     writes: tuple[tuple[str, Any], ...] = ()
     targets: tuple[str, ...] | None = None
     duration: float = 0.0
+    verdict: str = ""
 
 
 @attrs.define
@@ -227,7 +231,8 @@ class Completed:
 
 @attrs.define
 class Skipped:
-    """The step will not run. ``origin`` is the step that is the reason, where there is one."""
+    """The step will not run. ``origin`` is the step that is the reason, or the interceptor with its own, where there
+    is one."""
 
     kind: ClassVar[str] = "skipped"
     path: str

@@ -154,6 +154,7 @@ class Parts:
         "next",
         "outputs",
         "queued",
+        "skipped",
         "states",
         "unsettled",
         "writes",
@@ -171,6 +172,8 @@ class Parts:
         #: Those that began and have not ended.
         self.active: dict[int, Instance] = {}
         self.failed: dict[int, Instance] = {}
+        #: Those that an interceptor skipped; to their map they are done, with None.
+        self.skipped: dict[int, Instance] = {}
         #: How many ended.
         self.ended = 0
         # Only valid while the walk is live:
@@ -195,9 +198,11 @@ class Parts:
         """Reduce an element that ended to what is kept of it."""
         i = element.index
         assert i is not None
-        if element.phase is Phase.COMPLETED:
+        if element.phase is not Phase.FAILED:
             self.states[i] = DONE
             self.outputs[i] = element.output
+            if element.phase is Phase.SKIPPED:
+                self.skipped[i] = element
         else:
             self.states[i] = BROKEN
             self.failed[i] = element
@@ -219,6 +224,7 @@ class Parts:
         self.states[index] = NEW
         self.outputs[index] = None
         self.failed.pop(index, None)
+        self.skipped.pop(index, None)
         self.attempts.pop(index, None)
         self.writes.pop(index, None)
         self.ended -= 1

@@ -81,19 +81,46 @@ def judge(instance: Instance, failure: Failure, *, stopping: bool = False) -> Fa
         fact.retryable = instance.retryable
         if instance.error is not None:
             fact.error, fact.exception = instance.error, instance.exception or failure.exception
+    _retry(instance, failure, fact, stopping=stopping)
+    return fact
+
+
+def refuse(instance: Instance, failure: Failure, *, stopping: bool = False) -> Failed:
+    """The fact that follows when an attempt fails before it begins, because an interceptor refused it or failed. It
+    counts as an attempt; the body of an at_most_once step has certainly not run.
+
+    Args:
+        instance: what waits for its attempt.
+        failure: how, ``retryable`` only where the interceptor itself failed.
+        stopping: as for ``judge``.
+    """
+    fact = Failed(
+        instance.path,
+        instance.scope.round,
+        instance.epoch,
+        instance.attempt + 1,
+        failure.error,
+        retryable=failure.retryable,
+        exception=failure.exception,
+    )
+    _retry(instance, failure, fact, stopping=(stopping and not instance.is_always) or is_cut(instance))
+    return fact
+
+
+def _retry(instance: Instance, failure: Failure, fact: Failed, *, stopping: bool) -> None:
+    """Have what failed tried again, if there are attempts left and nothing stops it."""
     retry = instance.node.spec.retry
-    if not fact.retryable or instance.attempt >= (1 if retry is None else retry.max_attempts):
-        return fact
+    if not fact.retryable or fact.attempt >= (1 if retry is None else retry.max_attempts):
+        return
     if stopping or not may_retry(instance):
         fact.exception = cut_short(instance, fact.error, fact.exception)
         fact.error = describe(fact.exception, fact.error.traceback)
-        return fact
+        return
     fact.after = After.RETRY
     if failure.retry_after is not None:
         fact.delay = failure.retry_after
-    elif retry is not None and instance.attempt > 0:
-        fact.delay = retry.delay(instance.attempt, failure.draw)
-    return fact
+    elif retry is not None and fact.attempt > 0:
+        fact.delay = retry.delay(fact.attempt, failure.draw)
 
 
 def cut_short(instance: Instance, info: ErrorInfo | None, cause: BaseException | None) -> StepCancelledError:

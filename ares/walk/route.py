@@ -5,7 +5,7 @@ that settles the branch point (``decide_route``). Both refuse the same: a name t
 may write one variable in no order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ares.errors import RouteError
@@ -30,16 +30,27 @@ def check_route(instance: Instance, targets: Iterable[str]) -> RouteError | None
     return _checked(instance, targets, "its body chose")
 
 
-def decide_route(instance: Instance, answer: Any, source: str = "router") -> Routed | Unrouted:
+def decide_route(
+    instance: Instance,
+    answer: Any,
+    *,
+    source: str = "router",
+    reason: str = "",
+    scores: Mapping[str, float] | None = None,
+    abstained: tuple[str, ...] | None = None,
+) -> Routed | Unrouted:
     """The fact that follows from what a router answered.
 
     Args:
         instance: the branch point.
         answer: a branch, or a list or tuple of them, by id or function; an empty one takes none, None abstains.
         source: who answered.
+        reason: why, in the words of whoever did.
+        scores: of every candidate, where there are any.
+        abstained: who was asked before and had no answer; the step's own router, if it has one, unless given.
     """
     if answer is None:
-        return _nobody_decided(instance)
+        return _nobody_decided(instance, abstained)
     answers = list(answer) if isinstance(answer, list | tuple) else [answer]
     strange = [a for a in answers if not isinstance(a, str | StepSpec) and not callable(a)]
     if strange:
@@ -49,7 +60,7 @@ def decide_route(instance: Instance, answer: Any, source: str = "router") -> Rou
     error = _checked(instance, targets, f"{_named(source)} chose")
     if error is not None:
         return unrouted(instance, error)
-    return _routed(instance, targets, source)
+    return _routed(instance, targets, source, reason, abstained or (), scores)
 
 
 def unrouted(instance: Instance, error: RouteError, traceback: str = "") -> Unrouted:
@@ -73,22 +84,31 @@ def _checked(instance: Instance, targets: Iterable[str], chose: str) -> RouteErr
     return RouteError(instance.path, problem, _permitted(instance))
 
 
-def _nobody_decided(instance: Instance) -> Routed | Unrouted:
+def _nobody_decided(instance: Instance, abstained: tuple[str, ...] | None) -> Routed | Unrouted:
     on_no_route = instance.node.spec.on_no_route
-    abstained = ("router",) if instance.node.router is not None else ()
+    if abstained is None:
+        abstained = ("router",) if instance.node.router is not None else ()
     if on_no_route is OnNoRoute.FAIL:
-        problem = "its router abstained" if abstained else "it chose no branch and has no router"
+        problem = "it chose no branch and has no router"
+        if abstained:
+            problem = "its router abstained" if abstained == ("router",) else f"{', '.join(abstained)} abstained"
         return unrouted(instance, RouteError(instance.path, f"no route: {problem}", _permitted(instance)))
     targets = _permitted(instance) if on_no_route is OnNoRoute.ALL else ()
     return _routed(instance, targets, "fallback", f"on_no_route={on_no_route.value}", abstained)
 
 
 def _routed(
-    instance: Instance, targets: Iterable[str], source: str, reason: str = "", abstained: tuple[str, ...] = ()
+    instance: Instance,
+    targets: Iterable[str],
+    source: str,
+    reason: str = "",
+    abstained: tuple[str, ...] = (),
+    scores: Mapping[str, float] | None = None,
 ) -> Routed:
     graph = instance.scope.graph
     taken = tuple(dict.fromkeys(graph.nodes[graph.by_id[name]].id for name in targets))
-    return Routed(instance.path, instance.scope.round, instance.epoch, taken, source, reason, abstained=abstained)
+    round_, epoch = instance.scope.round, instance.epoch
+    return Routed(instance.path, round_, epoch, taken, source, reason, dict(scores or {}), abstained)
 
 
 def _permitted(instance: Instance) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ class State:
     # --- finding instances ----------------------------------------------------------------------
 
     def find(self, path: str) -> Instance | None:
-        """The instance at a path; None for a map element that is not under way or failed, and for a path unknown."""
+        """The instance at a path; None for a map element that completed or has not begun, and for a path unknown."""
         cut = path.rfind("/") + 1
         scope = self.scopes.get(path[:cut])
         if scope is None:
@@ -117,7 +117,8 @@ class State:
         parts = None if position is None else scope.instances[position].parts
         if parts is None or not index.isdecimal():
             return None
-        return parts.active.get(int(index)) or parts.failed.get(int(index))
+        i = int(index)
+        return parts.active.get(i) or parts.failed.get(i) or parts.skipped.get(i)
 
     def instances(self) -> Iterator[Instance]:
         """Every instance but the elements that completed or never began."""
@@ -127,6 +128,7 @@ class State:
                 if instance.parts is not None:
                     yield from list(instance.parts.active.values())
                     yield from list(instance.parts.failed.values())
+                    yield from list(instance.parts.skipped.values())
 
     def new_element(self, owner: Instance, index: int) -> Instance:
         """An element about to begin. It joins the map's parts when its first fact is applied."""
@@ -196,6 +198,7 @@ class State:
         owner.child = scope
 
     def _succeeded(self, fact: f.Succeeded, instance: Instance) -> None:
+        instance.attempt = fact.attempt
         instance.output = fact.output
         instance.duration = fact.duration
         instance.error = instance.exception = None
@@ -211,6 +214,7 @@ class State:
             parts.keep(instance)
 
     def _failed(self, fact: f.Failed, instance: Instance) -> None:
+        instance.attempt = fact.attempt
         instance.error = fact.error
         instance.exception = fact.exception
         instance.delay = fact.delay
@@ -246,6 +250,9 @@ class State:
     def _skipped(self, fact: f.Skipped, instance: Instance) -> None:
         instance.reason = f.SkipReason(fact.reason)
         instance.origin = fact.origin
+        instance.error = instance.exception = None
+        if instance.index is not None:
+            instance.siblings.keep(instance)
 
     def _routed(self, fact: f.Routed, instance: Instance) -> None:
         instance.targets = frozenset(fact.targets)

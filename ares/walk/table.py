@@ -58,6 +58,14 @@ TRANSITIONS: Final[dict[tuple[Phase, Stimulus], Phase]] = {
     # A condition that raised, a map's wrong source, one crash too many.
     (_P.PENDING, _S.FAILED): _P.FAILED,
     (_P.PENDING, _S.SKIPPED): _P.SKIPPED,
+    # An interceptor said so, or failed, before the attempt began.
+    (_P.PENDING, _S.DONE): _P.COMPLETED,
+    (_P.PENDING, _S.DONE_UNROUTED): _P.ROUTING,
+    (_P.PENDING, _S.RETRY): _P.RETRYING,
+    (_P.RETRYING, _S.DONE): _P.COMPLETED,
+    (_P.RETRYING, _S.DONE_UNROUTED): _P.ROUTING,
+    (_P.RETRYING, _S.RETRY): _P.RETRYING,
+    (_P.RETRYING, _S.SKIPPED): _P.SKIPPED,
     (_P.RUNNING, _S.DONE): _P.COMPLETED,
     (_P.RUNNING, _S.DONE_UNROUTED): _P.ROUTING,
     (_P.RUNNING, _S.RETRY): _P.RETRYING,

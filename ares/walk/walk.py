@@ -43,6 +43,7 @@ from ares.walk.route import unrouted
 from ares.walk.state import State
 from ares.walk.stopping import is_cut, may_begin, may_retry, stop_of
 from ares.walk.table import FINAL, Phase
+from ares.walk.telling import Telling
 from ares.workflow.graph import Graph
 
 __all__ = ["Command", "CutShort", "RetryIn", "StartTimer", "Walk", "Work", "WorkKind"]
@@ -54,6 +55,7 @@ class Walk:
     def __init__(self, graph: Graph, execution_id: str = "") -> None:
         self.state = State(graph, execution_id)
         self._agenda = Agenda(self.state)
+        self.telling = Telling()
 
     # --- facts in ---------------------------------------------------------------------------------
 
@@ -93,10 +95,19 @@ class Walk:
             self._agenda.push(WorkKind.BODY, instance)
         self._run()
 
+    def told(self, work: Work) -> None:
+        """Those who are told of steps have heard of one that begins (``BEFORE``) or has ended (``AFTER``)."""
+        if work.instance.epoch == work.epoch:
+            tell = self.telling.began if work.kind is WorkKind.BEFORE else self.telling.ended
+            tell(work.instance)
+            self._agenda.follow(work.instance)
+            self._run()
+
     def begin(self) -> None:
         """Look at the whole state and queue all that is due. Called once, after the last replayed fact."""
         for scope in self.state.scopes.values():
             beginning.count(scope)
+        self.telling.forget_past(self.state)
         self._take_up(self.state.root)
         self._run()
 
@@ -144,7 +155,9 @@ class Walk:
 
     def _consequences(self, instance: Instance) -> None:
         phase = instance.phase
-        if phase is Phase.OPEN:
+        if self.telling.owes_end(instance):
+            self._agenda.push(WorkKind.AFTER, instance)
+        elif phase is Phase.OPEN:
             self._continue_open(instance)
         elif instance.index is not None:
             elements.settle(self._agenda, instance)
@@ -187,6 +200,8 @@ class Walk:
             self._agenda.push(WorkKind.CONDITION, instance)
         elif instance.condition is False:
             self._agenda.skip(instance, f.SkipReason.CONDITION)
+        elif self.telling.owes_beginning(instance):
+            self._agenda.push(WorkKind.BEFORE, instance)
         else:
             beginning.start(self._agenda, instance)
 
@@ -285,6 +300,10 @@ def _is_wanted(work: Work) -> bool:
             return phase is Phase.PENDING and work.instance.condition is None and may_begin(work.instance)
         case WorkKind.BODY:
             return phase in (Phase.PENDING, Phase.RETRYING) and may_begin(work.instance)
+        case WorkKind.BEFORE:
+            return phase is Phase.PENDING and may_begin(work.instance)
+        case WorkKind.AFTER:
+            return True
         case WorkKind.RECONCILE:
             return phase is Phase.RECONCILING
         case WorkKind.ROUTE:

@@ -6,8 +6,10 @@ import sys
 import textwrap
 import traceback
 import typing
+from datetime import UTC
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import attrs
 import pytest
@@ -16,8 +18,18 @@ from hypothesis import strategies as st
 
 from ares.errors import SerializationError
 from ares.journal.encoding import decode, encode
-from ares.journal.notes import Emitted, Note, Opaque, Remembered, ToolCalled
-from ares.records import ErrorInfo, ExecutionStatus
+from ares.journal.notes import Emitted, Note, Opaque, Recorded, Remembered, ToolCalled
+from ares.records import (
+    ErrorEntry,
+    ErrorInfo,
+    ExecutionStatus,
+    InterruptEntry,
+    LoopEntry,
+    MemoryEntry,
+    RouteEntry,
+    ScoringSignal,
+    ToolEntry,
+)
 from ares.values import Codec
 from ares.walk import facts as f
 from ares.walk.judge import describe
@@ -59,6 +71,17 @@ timeouts = st.none() | floats
 statuses = st.sampled_from([ExecutionStatus.COMPLETED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED])
 place = (texts, ints, ints)
 attempt = (*place, ints)
+
+instants = st.datetimes(timezones=st.sampled_from([None, UTC, ZoneInfo("Europe/Berlin")]))
+history_entries = st.one_of(
+    st.builds(RouteEntry, texts, texts, tuples_of_texts, texts, texts, instants),
+    st.builds(ToolEntry, texts, texts, texts, values, values, seconds, st.booleans(), texts),
+    st.builds(MemoryEntry, texts, texts, texts, ints, floats, tuples_of_texts),
+    st.builds(InterruptEntry, texts, texts, texts, texts, texts),
+    st.builds(ErrorEntry, texts, texts, texts),
+    st.builds(ScoringSignal, texts, floats, texts),
+    st.builds(LoopEntry, ints, texts),
+)
 
 ENTRIES: dict[type, st.SearchStrategy[Any]] = {
     f.Created: st.builds(
@@ -102,6 +125,7 @@ ENTRIES: dict[type, st.SearchStrategy[Any]] = {
     Remembered: st.builds(Remembered, texts, ints, ints, texts, values),
     ToolCalled: st.builds(ToolCalled, texts, ints, ints, texts, values, values, seconds, st.booleans(), texts),
     Emitted: st.builds(Emitted, texts, ints, ints, texts, mappings, texts),
+    Recorded: st.builds(Recorded, texts, texts, history_entries),
 }
 entries = st.one_of(*ENTRIES.values())
 
@@ -402,6 +426,13 @@ def test_a_start_that_no_version_wrote_is_refused(text: str) -> None:
         ("succeeded", '{"d":1}'),
         ("emitted", '{"t":"x.y","p":[]}'),
         ("routed", '{"to":"ab","by":"router"}'),
+        ("recorded", '{"by":"memory"}'),
+        ("recorded", '{"by":"memory","entry":[]}'),
+        ("recorded", '{"by":"memory","entry":["dream","a"]}'),
+        ("recorded", '{"by":"memory","entry":[["loop"],1,"enough"]}'),
+        ("recorded", '{"by":"memory","entry":["loop",1]}'),
+        ("recorded", '{"by":"memory","entry":["loop","1","enough"]}'),
+        ("recorded", '{"by":"router","entry":["route","a","a",["b"],"","step","2026-01-01"]}'),
     ],
 )
 def test_a_body_in_which_something_has_the_wrong_form_is_refused(kind: str, text: str) -> None:

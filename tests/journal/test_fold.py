@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 
 from ares.errors import RecordedError, WalkError
 from ares.journal.fold import Fold
-from ares.journal.notes import Emitted, Remembered, ToolCalled
+from ares.journal.notes import Emitted, Recorded, Remembered, ToolCalled
 from ares.records import (
     ErrorEntry,
     ErrorInfo,
     ExecutionStatus,
     ExperienceCheckpoint,
+    LoopEntry,
+    MemoryEntry,
     RouteEntry,
+    ScoringSignal,
     StepState,
     StepStatus,
     ToolEntry,
@@ -551,9 +554,19 @@ weathers = st.builds(
 told = Features(at_most_once=False)
 
 
+#: Of the histories that nothing but plugins writes to yet.
+recorded = st.one_of(
+    st.builds(lambda n: Recorded("a", "memory", MemoryEntry("a", "a", "q", n, 0.5, ())), st.integers()),
+    st.builds(lambda n: Recorded("", "loop", LoopEntry(n, "enough")), st.integers()),
+    st.builds(lambda n: Recorded("", "judge", ScoringSignal("judge", n, "x")), st.floats(0, 1)),
+)
+
+
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(cases(told), weathers)
-def test_the_fold_of_a_journal_is_the_state_of_its_walk_at_every_entry(case: Case, weather: Weather) -> None:
+@given(cases(told), weathers, st.lists(st.tuples(st.integers(0, 60), recorded), max_size=6))
+def test_the_fold_of_a_journal_is_the_state_of_its_walk_at_every_entry(
+    case: Case, weather: Weather, notes: list[tuple[int, Recorded]]
+) -> None:
     driver = Driver(case, weather)
     driver.drive()
     first, *rest = driver.facts
@@ -561,9 +574,21 @@ def test_the_fold_of_a_journal_is_the_state_of_its_walk_at_every_entry(case: Cas
     first = attrs.evolve(first, nodes=tuple(nodes_of(driver.graph)))
     state = State(driver.graph, "x")
     folding = Fold("x")
+    journal: list[Any] = [first, *rest]
+    for place, note in notes:
+        journal.insert(min(1 + place, len(journal)), note)  # wherever plugins record: the walk knows nothing of it
 
-    for seq, fact in enumerate([first, *rest], 1):
-        state.apply(fact)
-        folding.add(seq, SECOND, fact)
+    for seq, entry in enumerate(journal, 1):
+        if not isinstance(entry, Recorded):
+            state.apply(entry)
+        folding.add(seq, SECOND, entry)
 
         same_as_the_walk(folding, state)
+
+    kept = folding.checkpoint()
+    written = [entry.entry for entry in journal if isinstance(entry, Recorded)]
+    assert [*kept.memory_hits, *kept.loop_history, *kept.scoring_signals] == sorted(written, key=in_its_history)
+
+
+def in_its_history(entry: Any) -> int:
+    return [MemoryEntry, LoopEntry, ScoringSignal].index(type(entry))

@@ -9,10 +9,10 @@ import pytest
 from ares.errors import SerializationError
 from ares.events import EventType
 from ares.journal.encoding import decode, encode
-from ares.journal.notes import Emitted, Opaque, Remembered, ToolCalled
+from ares.journal.notes import Emitted, Opaque, Recorded, Remembered, ToolCalled
 from ares.journal.protocol import Entry
 from ares.journal.view import decode_leniently, event_of
-from ares.records import ErrorInfo, ExecutionStatus
+from ares.records import ErrorInfo, ExecutionStatus, MemoryEntry
 from ares.values import Codec
 from ares.walk import facts as f
 
@@ -50,6 +50,7 @@ def view(fact: Any, seq: int = 3) -> Any:
         (Remembered("a", 1, 0, "charge", 7), EventType.STEP_REMEMBERED),
         (ToolCalled("a", 1, 1, "http", [1], 2, 0.5, success=True), EventType.TOOL_CALLED),
         (Emitted("a", 1, 1, "file.parsed", {"lines": 3}), "file.parsed"),
+        (Recorded("a", "memory", MemoryEntry("a", "a", "q", 2, 0.5, ("m1",))), EventType.MEMORY_HIT),
     ],
 )
 def test_each_kind_of_entry_is_one_type_of_event(fact: Any, type_: str) -> None:
