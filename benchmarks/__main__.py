@@ -1,4 +1,8 @@
-"""``python -m benchmarks [steps|scale|peers] [--rounds N]``; ``peers`` needs ``pip install -e '.[bench]'``."""
+"""``python -m benchmarks [peers|bus|steps|scale]``: by itself ``peers``, which is all that is compared, in one run.
+
+``bus`` is the part of it about plugins; ``steps`` and ``scale`` are short looks at ares alone. What is compared with is
+installed by ``pip install -e '.[bench]'``; what is not installed is left out, with a word.
+"""
 
 import argparse
 import platform
@@ -10,11 +14,13 @@ from benchmarks.shapes import chain, mapped
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("steps", "scale", "peers"), default="steps")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each figure is taken (steps, peers)")
-    comparison.add_options(parser.add_argument_group("peers"))
+    parser.add_argument("what", nargs="?", choices=("peers", "bus", "steps", "scale"), default="peers")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each figure is taken (not of scale)")
+    comparison.add_options(parser.add_argument_group("peers, bus"))
     arguments = parser.parse_args()
-    if arguments.what == "peers":
+    if arguments.what == "bus":
+        arguments.parts, arguments.only = "bus", ""
+    if arguments.what in ("peers", "bus"):
         comparison.run(arguments)
         return
     print(f"Python {platform.python_version()} on {platform.machine()}")

@@ -1,7 +1,11 @@
-"""``python -m benchmarks peers``: ares beside its peers and the limits of the machine, in one run."""
+"""ares beside its peers and the limits of the machine, in one run: what ``python -m benchmarks`` does by itself.
+
+``python -m benchmarks bus`` is the part of it that needs no peers. Every ratio is of two figures taken in one round.
+"""
 
 import argparse
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -9,10 +13,11 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 
-from benchmarks import growth, imports, machine, resume
+from benchmarks import bus, growth, imports, machine, memory, results, resume
 from benchmarks.contest import Cell, Contest, say
 from benchmarks.peers import NAMES, Kind, Peer, Shape, load, version
 from benchmarks.report import Report
@@ -29,7 +34,10 @@ class Plan:
 
     shapes: tuple[Shape, ...]
     counts: tuple[int, ...]
+    longest: int
     resumed: int
+    mapped: int
+    bus: bus.Amount
 
     def cells(self, part: int) -> list[Cell]:
         """All rows of the table: alone, and beside a busy thread with a part of the steps."""
@@ -42,26 +50,48 @@ class Plan:
 
 
 _WHOLE = Plan(
-    (Shape(Kind.CHAIN, 400), Shape(Kind.FAN_OUT, 400), Shape(Kind.THREADS, 20, threads=64)), growth.COUNTS, 10_000
+    shapes=(Shape(Kind.CHAIN, 400), Shape(Kind.FAN_OUT, 400), Shape(Kind.THREADS, 20, threads=64)),
+    counts=growth.COUNTS,
+    longest=growth.LONGEST,
+    resumed=10_000,
+    mapped=100_000,
+    bus=bus.WHOLE,
 )
 #: To see that everything works.
-_QUICK = Plan((Shape(Kind.CHAIN, 20), Shape(Kind.FAN_OUT, 20), Shape(Kind.THREADS, 4, threads=4)), (10, 100), 100)
+_QUICK = Plan(
+    shapes=(Shape(Kind.CHAIN, 20), Shape(Kind.FAN_OUT, 20), Shape(Kind.THREADS, 4, threads=4)),
+    counts=(10, 100),
+    longest=200,
+    resumed=100,
+    mapped=1_000,
+    bus=bus.QUICK,
+)
+
+#: What can be measured, in this order.
+PARTS = ("imports", "resume", "map", "bus", "contest", "growth")
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
     """The options of this command."""
     group.add_argument("--only", default=",".join(NAMES), help=f"peers to compare with (default: {','.join(NAMES)})")
-    group.add_argument("--parts", default="contest,growth,resume,imports", help="what to measure (default: all)")
-    group.add_argument("--full", action="store_true", help="whole shapes beside a busy thread, chains of 100,000")
+    group.add_argument("--parts", default=",".join(PARTS), help="what to measure (default: all)")
+    group.add_argument(
+        "--full", action="store_true", help="all of it beside a busy thread, too, and peers' long chains"
+    )
     group.add_argument("--quick", action="store_true", help="a few steps of everything, to see that it works")
     group.add_argument("--one-cpu", action="store_true", help="on one processor")
     group.add_argument("--folder", type=Path, help="where files are made (its disk is what is measured)")
     group.add_argument("--json", type=Path, help="write every figure there")
+    group.add_argument("--from", type=Path, dest="earlier", help="measure nothing: take what an earlier --json wrote")
+    group.add_argument("--results", type=Path, help="write the table of ratios there, to be kept (Markdown)")
     group.add_argument("--png", type=Path, help="draw cost against length there")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Measure, print, write, draw."""
+    """Measure, print, write, draw; or write down what was measured before."""
+    if arguments.earlier:
+        _keep(json.loads(arguments.earlier.read_text()), arguments.results)
+        return
     if arguments.one_cpu:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way what was measured is printed
@@ -78,11 +108,21 @@ def run(arguments: argparse.Namespace) -> None:
     report.usage = usage.report()
     print(report.text())
     if arguments.json:
-        report.write(arguments.json)
+        arguments.json.write_text(json.dumps(report.figures(), indent=1) + "\n")
+    if arguments.results:
+        _keep(report.figures(), arguments.results)
     if arguments.png:
         from benchmarks import chart
 
         chart.draw(report.lines, arguments.png, f"{report.machine['date']}, {report.machine['processor']}")
+
+
+def _keep(figures: dict[str, Any], path: Path | None) -> None:
+    """Write the table that is kept; print it where no file is named."""
+    if path is None:
+        print(results.text(figures))
+    else:
+        path.write_text(results.text(figures))
 
 
 @contextlib.contextmanager
@@ -93,6 +133,9 @@ def _folder(wanted: Path | None) -> Iterator[Path]:
 
 def _measure(report: Report, arguments: argparse.Namespace, folder: Path) -> None:
     parts = arguments.parts.split(",")
+    unknown = sorted(set(parts) - set(PARTS))
+    if unknown:
+        raise SystemExit(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     plan = _QUICK if arguments.quick else _WHOLE
     if "imports" in parts:
         say("imports")
@@ -100,11 +143,17 @@ def _measure(report: Report, arguments: argparse.Namespace, folder: Path) -> Non
     if "resume" in parts:
         say("resume")
         report.resumed = resume.measure(plan.resumed, folder, arguments.rounds)
+    if "map" in parts:
+        say("map")
+        report.peak = memory.measure(plan.mapped)
+    if "bus" in parts:
+        bus.measure(arguments.rounds, plan.bus, report.bus)
     if "contest" in parts:
         _contest(report, plan, arguments, folder)
     if "growth" in parts:
-        counts = growth.FULL_COUNTS if arguments.full else plan.counts
-        growth.measure(report.peers, folder, counts, min(3, arguments.rounds), report.lines)
+        longest = (*plan.counts, plan.longest)
+        counts = longest if arguments.full else plan.counts
+        growth.measure(report.peers, folder, counts, longest, min(3, arguments.rounds), report.lines)
 
 
 def _contest(report: Report, plan: Plan, arguments: argparse.Namespace, folder: Path) -> None:

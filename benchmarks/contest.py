@@ -14,13 +14,15 @@ from pathlib import Path
 
 import attrs
 
-from benchmarks.limits import bare_commit, busy_thread, lock_pass
+from benchmarks.limits import bare_commit, busy_thread, hand_off, lock_pass
 from benchmarks.peers import Kind, Peer, Shape, UnsupportedError
 from benchmarks.storage import Store
 
 #: The names of the limits among the contestants of a cell.
 LOCK = "two threads pass a lock"
 COMMIT = "bare SQLite commit"
+HAND_OFF = "a thread has the interpreter back"
+LIMITS = (LOCK, COMMIT, HAND_OFF)
 
 #: How often a commit is taken at a time: alone, and beside a busy thread, where it takes ten times as long; and for how
 #: many seconds a lock is passed.
@@ -212,7 +214,7 @@ class Contest:
 
     def _limits(self, cell: Cell) -> dict[str, float]:
         with busy_thread() if cell.is_beside else contextlib.nullcontext():
-            found = {LOCK: lock_pass(100_000, at_most=_PASSING[cell.is_beside])}
+            found = {LOCK: lock_pass(100_000, at_most=_PASSING[cell.is_beside]), HAND_OFF: hand_off()}
             if cell.is_stored:
                 found[COMMIT] = bare_commit(self._folder, _COMMITS[cell.is_beside])
         return found

@@ -6,9 +6,11 @@ from how its cost grew up to there.
 
 import contextlib
 import gc
+import math
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import attrs
@@ -18,7 +20,8 @@ from benchmarks.peers import Kind, Peer, Shape, UnsupportedError
 from benchmarks.storage import Store
 
 COUNTS = (100, 1_000, 10_000)
-FULL_COUNTS = (*COUNTS, 100_000)
+#: How far ares is followed in the first round; the others are if all of it is wanted.
+LONGEST = 100_000
 
 #: Seconds that one run of a peer may be foreseen to take.
 _PATIENCE = 20.0
@@ -48,7 +51,8 @@ class Line:
     def medians(self) -> list[tuple[int, float, float]]:
         """Count, seconds and bytes a step: the middle of the rounds."""
         found = []
-        for points in zip(*self.rounds, strict=False):
+        for each in zip_longest(*self.rounds):
+            points = [point for point in each if point is not None]
             middle = sorted(p.seconds for p in points)[len(points) // 2]
             found.append((points[0].count, middle, points[-1].bytes))
         return found
@@ -63,24 +67,34 @@ class Line:
         return found
 
 
-def measure(peers: Sequence[Peer], folder: Path, counts: Sequence[int], rounds: int, lines: list[Line]) -> None:
+def measure(
+    peers: Sequence[Peer], folder: Path, counts: Sequence[int], longest: Sequence[int], rounds: int, lines: list[Line]
+) -> None:
     """Every peer, without a store and durable; ares, which is the first of them, in every round, the others once.
 
-    ``lines`` is where they are put.
+    Args:
+        peers: ares first.
+        folder: Where the files of runs are made.
+        counts: How long the chains are.
+        longest: How long they are in the first round of ares.
+        rounds: How often ares is measured.
+        lines: Where it is put.
     """
     for is_stored in (False, True):
         for peer in peers:
             line = Line(peer.name, is_stored)
             lines.append(line)
-            for _ in range(rounds if peer is peers[0] else 1):
-                line.rounds.append(_points(peer, line, folder, counts))
+            is_ours = peer is peers[0]
+            for number in range(rounds if is_ours else 1):
+                mine = longest if is_ours and number == 0 else counts
+                line.rounds.append(_points(peer, line, folder, mine, math.inf if is_ours else _PATIENCE))
 
 
-def _points(peer: Peer, line: Line, folder: Path, counts: Sequence[int]) -> list[Point]:
+def _points(peer: Peer, line: Line, folder: Path, counts: Sequence[int], patience: float) -> list[Point]:
     points: list[Point] = []
     for count in counts:
         foreseen = _foreseen(points, count)
-        if foreseen > _PATIENCE:
+        if foreseen > patience:
             line.ended = f"not followed to {count:,}: a run would take about {foreseen:.0f} s"
             break
         say(f"growth: {peer.name}, {'durable' if line.is_stored else 'no store'}, {count:,}")

@@ -1,5 +1,5 @@
-"""The physical limits that figures stand beside: one bare commit, two threads passing a lock, and what either costs
-beside a thread that never lets go of the interpreter."""
+"""The physical limits that figures stand beside: one bare commit, two threads passing a lock, some threads woken at
+once, and what they cost beside a thread that never lets go of the interpreter."""
 
 import math
 import sqlite3
@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 #: How many turns of its loop a busy thread makes between two looks whether it may end.
 _TURNS = 10_000
@@ -64,6 +66,82 @@ def lock_pass(count: int = 2000, at_most: float = math.inf) -> float:
     ping.release()
     thread.join(10)
     return seconds / passes
+
+
+#: Seconds that a thread is away which then wants the interpreter back: about as long as a commit takes.
+_AWAY = 0.0003
+
+
+def hand_off(count: int = 50) -> float:
+    """Seconds until a thread that let go of the interpreter has it again, from the moment that it could go on.
+
+    That is what a thread waits for after each commit, and one that is woken. Alone it is what it takes to be woken;
+    beside a busy thread a switch interval, unless the machine has other things to do as well.
+    """
+    began = time.perf_counter()
+    for _ in range(count):
+        time.sleep(_AWAY)
+    return (time.perf_counter() - began) / count - _AWAY
+
+
+class BareThreads:
+    """So many threads, each asleep on a lock of its own, to be woken and awaited together: the least that asking as
+    many plugins at once could cost.
+
+    They do nothing but count down. The last one wakes the caller, so that it is woken once: a lock for each answer, or
+    conditions, take longer. They run where the scheduler puts them, as an actor's thread does.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._locks = [_closed_lock() for _ in range(count)]
+        self._threads = [
+            threading.Thread(target=self._work, args=(lock,), name=f"bench-bare-{i}", daemon=True)
+            for i, lock in enumerate(self._locks)
+        ]
+        self._guard = threading.Lock()
+        self._left = 0
+        self._gate = _closed_lock()
+        self._is_over = False
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over = True
+        for lock in self._locks:
+            lock.release()
+        for thread in self._threads:
+            thread.join(10)
+
+    def call(self) -> None:
+        """Wake all, and wait until each has counted down."""
+        if not self._locks:
+            return
+        self._left = len(self._locks)
+        for lock in self._locks:
+            lock.release()
+        self._gate.acquire()
+
+    def _work(self, lock: threading.Lock) -> None:
+        while True:
+            lock.acquire()
+            if self._is_over:
+                return
+            with self._guard:
+                self._left -= 1
+                is_last = self._left == 0
+            if is_last:
+                self._gate.release()
+
+
+def _closed_lock() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 @contextmanager

@@ -1,21 +1,22 @@
 """The figures as tables that are Markdown as they stand, and as JSON."""
 
-import json
 import statistics
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
 
+from benchmarks.bus import Comparison
 from benchmarks.contest import COMMIT, Habit, Outcome
 from benchmarks.growth import Line
 from benchmarks.imports import Imports
 from benchmarks.imports import line as imports_line
+from benchmarks.memory import Peak
+from benchmarks.memory import line as peak_line
 from benchmarks.peers import Peer, Shape
 from benchmarks.resume import Resumed
 from benchmarks.resume import line as resume_line
-from benchmarks.targets import Verdict, verdicts
+from benchmarks.targets import Verdict, bus_verdicts, single_verdicts, verdicts
 
 _READING = (
     "Ratios are ares divided by the other, in the same round: the median, and the lowest and the highest round."
@@ -36,12 +37,18 @@ class Report:
     lines: list[Line] = attrs.field(factory=list)
     resumed: Resumed | None = None
     imports: Imports | None = None
+    peak: Peak | None = None
+    bus: list[Comparison] = attrs.field(factory=list)
     usage: dict[str, float] = attrs.field(factory=dict)
 
     @property
     def verdicts(self) -> list[Verdict]:
         """The targets."""
-        return verdicts(self.outcomes, self.lines, self.resumed, self.imports)
+        return [
+            *verdicts(self.outcomes, self.lines),
+            *bus_verdicts(self.bus),
+            *single_verdicts(self.resumed, self.imports, self.peak),
+        ]
 
     def text(self) -> str:
         """All of it, to read."""
@@ -53,26 +60,28 @@ class Report:
             _processor(self.outcomes, list(self.versions)),
             _habits(self.habits, self.peers),
             _growth(self.lines),
-            "\n".join(_single(self.resumed, self.imports)),
+            _bus(self.bus),
+            "\n".join(_single(self)),
             _targets(self.verdicts),
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
 
-    def write(self, path: Path) -> None:
-        """Every figure of every round, as JSON."""
-        found: dict[str, Any] = {
+    def figures(self) -> dict[str, Any]:
+        """Every figure of every round, as JSON has it."""
+        return {
             "machine": self.machine,
             "usage": self.usage,
             "versions": self.versions,
             "absent": self.absent,
-            "cells": [attrs.asdict(outcome) for outcome in self.outcomes],
+            "cells": [{**attrs.asdict(outcome), "what": str(outcome.cell)} for outcome in self.outcomes],
             "sqlite": [attrs.asdict(habit) for habit in self.habits],
             "growth": [attrs.asdict(line) for line in self.lines],
             "resume": None if self.resumed is None else attrs.asdict(self.resumed),
             "imports": None if self.imports is None else attrs.asdict(self.imports),
+            "map": None if self.peak is None else attrs.asdict(self.peak),
+            "bus": [attrs.asdict(comparison) for comparison in self.bus],
             "targets": [{**attrs.asdict(verdict), "verdict": verdict.word} for verdict in self.verdicts],
         }
-        path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def _facts(report: Report) -> str:
@@ -98,7 +107,7 @@ def _ratios(outcomes: Sequence[Outcome], order: Sequence[str]) -> str:
     peers = _labels(outcomes, order)
     rows = [["", "ares, us", "limit, us (before, after)", "of limit", *(f"of {peer}" for peer in peers)]]
     rows += [_row(outcome, peers) for outcome in outcomes]
-    return _table(rows)
+    return markdown(rows)
 
 
 def _labels(outcomes: Sequence[Outcome], order: Sequence[str]) -> list[str]:
@@ -117,7 +126,7 @@ def _processor(outcomes: Sequence[Outcome], order: Sequence[str]) -> str:
     for outcome in alone:
         ratios = (_spread(outcome.processor_ratios("ares", peer)) for peer in peers)
         rows.append([str(outcome.cell), _spread_us(outcome.processor.get("ares", [])), *ratios])
-    return _table(rows)
+    return markdown(rows)
 
 
 def _row(outcome: Outcome, peers: Iterable[str]) -> list[str]:
@@ -156,7 +165,7 @@ def _habits(habits: Sequence[Habit], peers: Sequence[Peer]) -> str:
         own = {habit.shape: habit for habit in habits if habit.label == label}
         rows.append([label, next(iter(own.values())).settings, *(_commits(own.get(shape)) for shape in shapes)])
     said = "\n".join(f"- {peer.name}: {peer.store}" for peer in peers)
-    return f"{_table(rows)}\n\n{said}"
+    return f"{markdown(rows)}\n\n{said}"
 
 
 def _commits(habit: Habit | None) -> str:
@@ -173,7 +182,7 @@ def _growth(lines: Sequence[Line]) -> str:
         if at:
             name = f"{line.label}, {'durable' if line.is_stored else 'no store'}"
             rows.append([name, *(_point(at.get(count)) for count in counts), line.ended])
-    return _table(rows)
+    return markdown(rows)
 
 
 def _point(found: tuple[float, float] | None) -> str:
@@ -183,9 +192,25 @@ def _point(found: tuple[float, float] | None) -> str:
     return f"{seconds * 1e6:.0f}" + (f" ({size:,.0f})" if size else "")
 
 
-def _single(resumed: Resumed | None, imports: Imports | None) -> list[str]:
-    found = [] if resumed is None else [f"- {resume_line(resumed)}"]
-    return found if imports is None else [*found, f"- {imports_line(imports)}"]
+def _bus(comparisons: Sequence[Comparison]) -> str:
+    if not comparisons:
+        return ""
+    rows = [["plugins", "ares, us", "beside", "us", "ratio"]]
+    for each in comparisons:
+        theirs = each.missing or _spread_us(each.theirs, digits=2)
+        rows.append([each.what, _spread_us(each.ours, digits=2), each.beside, theirs, _spread(each.ratios)])
+    return markdown(rows)
+
+
+def _single(report: Report) -> list[str]:
+    found = []
+    if report.resumed is not None:
+        found.append(f"- {resume_line(report.resumed)}")
+    if report.imports is not None:
+        found.append(f"- {imports_line(report.imports)}")
+    if report.peak is not None:
+        found.append(f"- {peak_line(report.peak)}")
+    return found
 
 
 def _targets(found: Sequence[Verdict]) -> str:
@@ -197,7 +222,7 @@ def _targets(found: Sequence[Verdict]) -> str:
             else f"{verdict.figure:.2f}{verdict.unit} ({verdict.low:.2f}-{verdict.high:.2f})"
         )
         rows.append([verdict.what, f"{verdict.target:g}{verdict.unit}", figure, verdict.word])
-    return _table(rows)
+    return markdown(rows)
 
 
 # --- how it is written ------------------------------------------------------------------------------------
@@ -207,10 +232,13 @@ def _us(seconds: Sequence[float]) -> str:
     return f"{statistics.median(seconds) * 1e6:,.0f}" if seconds else ""
 
 
-def _spread_us(seconds: Sequence[float]) -> str:
+def _spread_us(seconds: Sequence[float], digits: int = 0) -> str:
     if not seconds:
         return ""
-    return f"{_us(seconds)} ({min(seconds) * 1e6:,.0f}-{max(seconds) * 1e6:,.0f})"
+    middle, low, high = (
+        f"{each * 1e6:,.{digits}f}" for each in (statistics.median(seconds), min(seconds), max(seconds))
+    )
+    return f"{middle} ({low}-{high})"
 
 
 def _spread(ratios: Sequence[float]) -> str:
@@ -219,7 +247,8 @@ def _spread(ratios: Sequence[float]) -> str:
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table; the first row is its head."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
-from benchmarks.contest import LOCK, Cell, Outcome
+from benchmarks.bus import Comparison
+from benchmarks.contest import HAND_OFF, LIMITS, LOCK, Cell, Outcome
 from benchmarks.growth import Line
 from benchmarks.imports import Imports
+from benchmarks.memory import Peak
 from benchmarks.peers import Kind
 from benchmarks.resume import Resumed
 
@@ -32,10 +34,8 @@ class Verdict:
         return "met" if self.figure <= self.target else f"missed, {self.figure / self.target:.1f} times the target"
 
 
-def verdicts(
-    outcomes: Sequence[Outcome], lines: Sequence[Line], resumed: Resumed | None, imports: Imports | None
-) -> list[Verdict]:
-    """All that can be computed from what was measured. ``emit`` and ``before_step`` are not part of it yet."""
+def verdicts(outcomes: Sequence[Outcome], lines: Sequence[Line]) -> list[Verdict]:
+    """What a step costs."""
     chain = (Kind.CHAIN, True, False)
     found = [
         _of("durable chain / fastest durable peer", 0.25, _by_fastest(outcomes, chain, _same)),
@@ -45,7 +45,8 @@ def verdicts(
         _of("chain without store / Burr", 0.25, _by(outcomes, (Kind.CHAIN, False, False), "Burr")),
         _of("the same, Burr keeping outputs", 0.25, _by(outcomes, (Kind.CHAIN, False, False), "Burr, outputs kept")),
         _of("fan-out without store / Dask", 0.35, _by(outcomes, (Kind.FAN_OUT, False, False), "Dask")),
-        _of("durable step beside a busy thread, in bare hand-offs", 3.0, _hand_offs(outcomes)),
+        _of("durable step beside a busy thread, in bare hand-offs", 3.0, _beside(outcomes, HAND_OFF, 1)),
+        _of("the same, in hand-offs of a lock that two awake threads pass", 3.0, _beside(outcomes, LOCK, 2)),
         _of("the same, in switch intervals (what a hand-off costs at worst)", 3.0, _switches(outcomes)),
     ]
     for line in lines:
@@ -55,12 +56,27 @@ def verdicts(
                 found.append(_of(f"{cost} of a step, {how}, 10,000 / 100", 1.2, line.ratios(10_000, 100, of)))
             if line.is_stored:
                 found.append(_of("bytes of a step, 10,000 / 100", 1.2, line.ratios(10_000, 100, "bytes")))
+    return found
+
+
+def bus_verdicts(comparisons: Iterable[Comparison]) -> list[Verdict]:
+    """What plugins cost, where there is a target."""
+    return [
+        _of(f"{each.what} / {each.beside}", each.most, each.ratios) for each in comparisons if each.most is not None
+    ]
+
+
+def single_verdicts(resumed: Resumed | None, imports: Imports | None, peak: Peak | None) -> list[Verdict]:
+    """What is not a ratio of two figures of one round."""
+    found = []
     if resumed is not None:
         found.append(_of(f"resume after {resumed.steps:,} steps", 0.3, resumed.resume, unit=" s"))
     if imports is not None:
         found.append(
             Verdict("import ares / its libraries, best of each", 1.5, imports.ratio, imports.ratio, imports.ratio)
         )
+    if peak is not None:
+        found.append(_of(f"peak memory of a map over {peak.elements:,}, an element", 400, [peak.bytes], unit=" B"))
     return found
 
 
@@ -104,16 +120,16 @@ def _by_fastest(
     peers = [
         seconds
         for label, seconds in outcome.seconds.items()
-        if label != "ares" and not label.startswith((LOCK, "bare")) and counts(label)
+        if label != "ares" and not label.startswith(LIMITS) and counts(label)
     ]
     ours = outcome.seconds.get("ares", [])
     return [mine / min(theirs) for mine, *theirs in zip(ours, *peers, strict=False) if theirs]
 
 
-def _hand_offs(outcomes: Iterable[Outcome]) -> list[float]:
+def _beside(outcomes: Iterable[Outcome], limit: str, hand_offs: int) -> list[float]:
+    """A step beside a busy thread, in hand-offs; ``limit`` takes so many of them."""
     outcome = _find(outcomes, (Kind.CHAIN, True, True))
-    # There and back are two.
-    return [] if outcome is None else [2 * ratio for ratio in outcome.ratios("ares", LOCK)]
+    return [] if outcome is None else [hand_offs * ratio for ratio in outcome.ratios("ares", limit)]
 
 
 def _switches(outcomes: Iterable[Outcome]) -> list[float]:

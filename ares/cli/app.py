@@ -235,6 +235,29 @@ def cancel(
 
 
 @app.command()
+def plugins(
+    ctx: typer.Context,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TARGET]",
+            help="As for run; one that makes its own Runtime has plugins of its own. Built-in ones without.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    store: Store = None,
+    as_json: Json = False,
+) -> int:
+    """List the plugins: capabilities, state, and in which order they are called."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    from ares.cli.plugins import plugins
+
+    return plugins(session, target, store)
+
+
+@app.command()
 def graph(ctx: typer.Context, target: Target, *, as_json: Json = False) -> int:
     """Print a workflow's graph as Mermaid."""
     session: Session = ctx.obj

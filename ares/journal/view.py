@@ -28,8 +28,8 @@ from ares.records import (
 )
 from ares.walk import facts as f
 
-#: Event type, emitter, payload.
-_View = tuple[str, str, dict[str, Any]]
+#: Emitter and payload.
+_View = tuple[str, dict[str, Any]]
 
 
 def event_of(execution_id: str, entry: Entry, fact: f.Fact | Note) -> Event:
@@ -47,9 +47,16 @@ def event_of(execution_id: str, entry: Entry, fact: f.Fact | Note) -> Event:
         step's path or the name of the plugin; that of a ``Recorded`` has the fields of the entry, and its ``module`` is
         the plugin that recorded it.
     """
-    type_, module, payload = _VIEWS[type(fact)](fact)
+    module, payload = _VIEWS[type(fact)](fact)
     seq = entry.seq
-    return Event(f"{execution_id}:{seq}", seq, execution_id, type_, module, payload, instant(entry.at))
+    return Event(f"{execution_id}:{seq}", seq, execution_id, type_of(fact), module, payload, instant(entry.at))
+
+
+def type_of(fact: f.Fact | Note) -> str:
+    """The type of the event that a fact or note is to others. Cheap: whoever wants no such event need not have it
+    made."""
+    known = _TYPES[type(fact)]
+    return known if type(known) is str else known(fact)  # type: ignore[operator]  # it is a function then
 
 
 def decode_leniently(kind: str, path: str, body: str, codec: Unpacker) -> f.Fact | Note:
@@ -80,6 +87,53 @@ class _Lenient:
             return Opaque(json.dumps(tree, separators=(",", ":")))
 
 
+# --- the types of events -----------------------------------------------------------------------------------------
+
+_ENDS: Final = {
+    ExecutionStatus.COMPLETED: EventType.WORKFLOW_COMPLETED.value,
+    ExecutionStatus.FAILED: EventType.WORKFLOW_FAILED.value,
+    ExecutionStatus.CANCELLED: EventType.WORKFLOW_CANCELLED.value,
+}
+_FAILURES: Final = {
+    f.After.FINAL: EventType.STEP_FAILED.value,
+    f.After.RETRY: EventType.STEP_RETRYING.value,
+    f.After.RECONCILE: EventType.STEP_RECONCILING.value,
+}
+#: A type of its own where none of those that ares emits would be true: that a plugin keeps an entry about an interrupt
+#: or a round is not the interrupt's or the round's own event.
+_RECORDED: Final[dict[type, str]] = {
+    RouteEntry: EventType.ROUTE_DECIDED.value,
+    ToolEntry: EventType.TOOL_CALLED.value,
+    MemoryEntry: EventType.MEMORY_HIT.value,
+    InterruptEntry: "interrupt.recorded",
+    ErrorEntry: "error.recorded",
+    ScoringSignal: "score.recorded",
+    LoopEntry: "loop.recorded",
+}
+#: The type, or what tells it.
+_TYPES: Final[dict[type, str | Callable[[Any], str]]] = {
+    f.Created: EventType.WORKFLOW_STARTED.value,
+    f.Resumed: EventType.WORKFLOW_RESUMED.value,
+    f.CancelRequested: EventType.WORKFLOW_CANCELLING.value,
+    f.DeadlinePassed: EventType.WORKFLOW_OVERDUE.value,
+    f.Interrupted: EventType.WORKFLOW_INTERRUPTED.value,
+    f.Ended: lambda fact: _ENDS[fact.status],
+    f.Checked: EventType.STEP_CHECKED.value,
+    f.Started: EventType.STEP_STARTED.value,
+    f.Opened: EventType.STEP_STARTED.value,
+    f.Succeeded: EventType.STEP_COMPLETED.value,
+    f.Completed: EventType.STEP_COMPLETED.value,
+    f.Failed: lambda fact: _FAILURES[fact.after],
+    f.Skipped: EventType.STEP_SKIPPED.value,
+    f.Routed: EventType.ROUTE_DECIDED.value,
+    f.Unrouted: EventType.ROUTE_FAILED.value,
+    Remembered: EventType.STEP_REMEMBERED.value,
+    ToolCalled: EventType.TOOL_CALLED.value,
+    Emitted: lambda note: note.type,
+    Recorded: lambda note: _RECORDED[type(note.entry)],
+}
+
+
 # --- of the execution --------------------------------------------------------------------------------------------
 
 
@@ -89,7 +143,7 @@ def _created(fact: f.Created) -> _View:
         payload["timeout"] = fact.timeout
     if fact.metadata:
         payload["metadata"] = fact.metadata
-    return EventType.WORKFLOW_STARTED.value, "walk", payload
+    return "walk", payload
 
 
 def _resumed(fact: f.Resumed) -> _View:
@@ -102,30 +156,23 @@ def _resumed(fact: f.Resumed) -> _View:
         payload["accepted"] = list(fact.accepted)
     if fact.timeout is not None:
         payload["timeout"] = fact.timeout
-    return EventType.WORKFLOW_RESUMED.value, "walk", payload
+    return "walk", payload
 
 
 def _cancelling(fact: f.CancelRequested) -> _View:
-    return EventType.WORKFLOW_CANCELLING.value, "walk", {"reason": fact.reason}
+    return "walk", {"reason": fact.reason}
 
 
 def _overdue(fact: f.DeadlinePassed) -> _View:
     payload: dict[str, Any] = {"timeout": fact.timeout}
     if fact.path:
         payload["path"] = fact.path
-    return EventType.WORKFLOW_OVERDUE.value, "walk", payload
+    return "walk", payload
 
 
 def _interrupted(fact: f.Interrupted) -> _View:
     payload = {"in_flight": list(fact.in_flight), "reason": fact.reason}
-    return EventType.WORKFLOW_INTERRUPTED.value, "walk", payload
-
-
-_ENDS: Final = {
-    ExecutionStatus.COMPLETED: EventType.WORKFLOW_COMPLETED.value,
-    ExecutionStatus.FAILED: EventType.WORKFLOW_FAILED.value,
-    ExecutionStatus.CANCELLED: EventType.WORKFLOW_CANCELLED.value,
-}
+    return "walk", payload
 
 
 def _ended(fact: f.Ended) -> _View:
@@ -135,7 +182,7 @@ def _ended(fact: f.Ended) -> _View:
         payload = {"reason": fact.error.message}
     else:
         payload = _error(fact.error)
-    return _ENDS[fact.status], "walk", payload
+    return "walk", payload
 
 
 def _error(info: ErrorInfo) -> dict[str, Any]:
@@ -146,19 +193,19 @@ def _error(info: ErrorInfo) -> dict[str, Any]:
 
 
 def _checked(fact: f.Checked) -> _View:
-    return EventType.STEP_CHECKED.value, "step", {"path": fact.path, "round": fact.round, "holds": fact.holds}
+    return "step", {"path": fact.path, "round": fact.round, "holds": fact.holds}
 
 
 def _started(fact: f.Started) -> _View:
     payload = {"path": fact.path, "round": fact.round, "attempt": fact.attempt}
-    return EventType.STEP_STARTED.value, "step", payload
+    return "step", payload
 
 
 def _opened(fact: f.Opened) -> _View:
     payload: dict[str, Any] = {"path": fact.path, "round": fact.round, "attempt": fact.attempt}
     if fact.length is not None:
         payload["length"] = fact.length
-    return EventType.STEP_STARTED.value, "walk", payload
+    return "walk", payload
 
 
 def _succeeded(fact: f.Succeeded) -> _View:
@@ -173,14 +220,7 @@ def _succeeded(fact: f.Succeeded) -> _View:
         payload["writes"] = [name for name, _ in fact.writes]
     if fact.targets is not None:
         payload["targets"] = list(fact.targets)
-    return EventType.STEP_COMPLETED.value, "step", payload
-
-
-_FAILURES: Final = {
-    f.After.FINAL: EventType.STEP_FAILED.value,
-    f.After.RETRY: EventType.STEP_RETRYING.value,
-    f.After.RECONCILE: EventType.STEP_RECONCILING.value,
-}
+    return "step", payload
 
 
 def _failed(fact: f.Failed) -> _View:
@@ -196,17 +236,17 @@ def _failed(fact: f.Failed) -> _View:
         payload["delay"] = fact.delay
     if fact.unknown:
         payload["is_outcome_unknown"] = True
-    return _FAILURES[fact.after], "step", payload
+    return "step", payload
 
 
 def _completed(fact: f.Completed) -> _View:
     payload = {"path": fact.path, "round": fact.round, "attempt": fact.attempt}
-    return EventType.STEP_COMPLETED.value, "walk", payload
+    return "walk", payload
 
 
 def _skipped(fact: f.Skipped) -> _View:
     reason = f"{fact.reason}: {fact.origin}" if fact.origin else str(fact.reason)
-    return EventType.STEP_SKIPPED.value, "walk", {"path": fact.path, "round": fact.round, "reason": reason}
+    return "walk", {"path": fact.path, "round": fact.round, "reason": reason}
 
 
 def _routed(fact: f.Routed) -> _View:
@@ -219,19 +259,19 @@ def _routed(fact: f.Routed) -> _View:
         "scores": fact.scores,
         "abstained": list(fact.abstained),
     }
-    return EventType.ROUTE_DECIDED.value, "step", payload
+    return "step", payload
 
 
 def _unrouted(fact: f.Unrouted) -> _View:
     payload = {"path": fact.path, "round": fact.round, **_error(fact.error)}
-    return EventType.ROUTE_FAILED.value, "step", payload
+    return "step", payload
 
 
 # --- of a note ---------------------------------------------------------------------------------------------------
 
 
 def _remembered(note: Remembered) -> _View:
-    return EventType.STEP_REMEMBERED.value, "step", {"path": note.path, "round": note.round, "key": note.key}
+    return "step", {"path": note.path, "round": note.round, "key": note.key}
 
 
 def _tool(note: ToolCalled) -> _View:
@@ -247,25 +287,12 @@ def _tool(note: ToolCalled) -> _View:
     }
     if note.error:
         payload["error"] = note.error
-    return EventType.TOOL_CALLED.value, "step", payload
+    return "step", payload
 
 
 def _emitted(note: Emitted) -> _View:
     module = note.path if note.module == "step" and note.path else note.module
-    return note.type, module, dict(note.payload)
-
-
-#: A type of its own where none of those that ares emits would be true: that a plugin keeps an entry about an interrupt
-#: or a round is not the interrupt's or the round's own event.
-_RECORDED: Final[dict[type, str]] = {
-    RouteEntry: EventType.ROUTE_DECIDED.value,
-    ToolEntry: EventType.TOOL_CALLED.value,
-    MemoryEntry: EventType.MEMORY_HIT.value,
-    InterruptEntry: "interrupt.recorded",
-    ErrorEntry: "error.recorded",
-    ScoringSignal: "score.recorded",
-    LoopEntry: "loop.recorded",
-}
+    return module, dict(note.payload)
 
 
 #: As the events of ``ctx.tool`` name it.
@@ -275,7 +302,7 @@ _SHOWN_AS: Final = {"tool_name": "tool"}
 def _recorded(note: Recorded) -> _View:
     entry = note.entry
     payload = {_SHOWN_AS.get(a.name, a.name): getattr(entry, a.name) for a in attrs.fields(type(entry))}
-    return _RECORDED[type(entry)], note.writer, payload
+    return note.writer, payload
 
 
 _VIEWS: Final[dict[type, Callable[[Any], _View]]] = {

@@ -6,7 +6,7 @@ on it: the engine appends every fact, whether or not this plugin is there, raise
 
 The interval is kept by a thread that only tells: it asks the plugin to flush, as any stranger would, and waits for
 nothing. So a store that hangs shows in the plugin's health as a call that hangs, and the thread can always end. It asks
-again only once the call before has been answered.
+again only once the call before was answered.
 """
 
 import threading
@@ -14,10 +14,12 @@ from contextlib import suppress
 from typing import Final
 
 from ares.errors import UsageError
-from ares.events import EventType
+from ares.events import EventFilter, EventType
 from ares.plugin import Answer, Capability, Context, EventBus, Plugin, PluginDirectory, PluginJournal
 from ares.records import ExperienceCheckpoint
 
+#: An event that nobody emits.
+_NOTHING: Final = "checkpoint.nothing"
 #: Seconds that the end of the thread is waited for; it blocks nowhere.
 _THREAD_END: Final = 1.0
 #: Seconds that a thread can wait.
@@ -48,8 +50,9 @@ class CheckpointPlugin(Plugin):
         """Begin to flush at the interval."""
         self._bus = bus
         self._journal = ctx.journal
-        self._timer = _Timer(self.name, self.interval, bus)
-        self._timer.start()
+        if isinstance(bus, PluginDirectory):
+            self._timer = _Timer(self.name, self.interval, bus, bus)
+            self._timer.start()
 
     def stop(self, ctx: Context) -> None:  # noqa: ARG002 - a contract's word
         """Flush no more. What waits by now is written by those who end its execution."""
@@ -100,33 +103,40 @@ def _seconds(interval: object, plugin: str) -> float:
 
 
 class _Timer:
-    """Asks the plugin of a name to flush, again and again, until it is stopped."""
+    """Asks the plugin of a name to flush, again and again, for as long as the plugin is on the bus.
 
-    def __init__(self, plugin: str, interval: float, bus: EventBus) -> None:
+    It waits on a subscription, which the bus ends with the plugin: also with one that hangs and never comes to stop.
+    """
+
+    def __init__(self, plugin: str, interval: float, bus: EventBus, directory: PluginDirectory) -> None:
         self._plugin = plugin
         self._interval = interval
-        self._directory = bus if isinstance(bus, PluginDirectory) else None
-        self._is_stopped = threading.Event()
+        self._directory = directory
+        self._end = bus.subscribe(EventFilter(types={_NOTHING}, journaled=False), buffer=1)
         self._thread = threading.Thread(target=self._run, name=f"ares-plugin-timer {plugin}", daemon=True)
 
     def start(self) -> None:
-        if self._directory is not None:
-            self._thread.start()
+        self._thread.start()
 
     def stop(self) -> None:
-        self._is_stopped.set()
-        if self._thread.ident is not None:
-            self._thread.join(_THREAD_END)
+        self._end.close()
+        self._thread.join(_THREAD_END)
 
     def _run(self) -> None:
         answer: Answer | None = None
-        while not self._is_stopped.wait(self._interval):
+        while not self._is_over():
             if answer is None or answer.done():
-                with suppress(Exception):  # a bus that refuses does so in its own time; the next tick asks again
+                with suppress(Exception):  # whatever is wrong with the bus, the next tick may find it well
                     answer = self._ask()
 
+    def _is_over(self) -> bool:
+        """Wait for the interval, or the end."""
+        try:
+            return self._end.get(self._interval) is None
+        except TimeoutError:
+            return False
+
     def _ask(self) -> Answer | None:
-        assert self._directory is not None
         for ref in self._directory.plugins_by_cap(Capability.CHECKPOINT):
             if ref.name == self._plugin:
                 return ref.ask("flush_all")

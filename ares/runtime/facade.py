@@ -123,7 +123,7 @@ class Runtime:
             name=self._life.store_name, timeout=plugin_timeout, journal=self._plugin_journal, say=notices.say
         )
         self._bus_pid = os.getpid()
-        self._bus.register(*with_defaults(plugins, is_stored=store is not None))
+        self._bus.register(*with_defaults(plugins, is_stored=store not in (None, ":memory:")))
 
     def __repr__(self) -> str:
         return f"<Runtime {self._life.store_name}>"

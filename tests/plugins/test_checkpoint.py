@@ -129,8 +129,8 @@ def test_while_a_flush_hangs_no_other_is_asked_for_and_the_plugin_is_found_unres
 
     assert flushes.lines == [None]
     assert bus.stop(timeout=0.2)  # it says why the plugin did not stop
-    gate.open()
     until(lambda: not timers())
+    assert not gate.opened.is_set()
 
 
 # --- its life ----------------------------------------------------------------------------------------------------
