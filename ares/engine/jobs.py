@@ -102,8 +102,7 @@ def _obeyed(attempt: Attempt, verdict: HookResult) -> Answer | None:
             skipped = f.Skipped(instance.path, instance.scope.round, attempt.epoch, reason, origin)
             return skipped, attempt.driver.ledger.encode(skipped)
         case HookAction.COMPLETE:
-            attempt.verdict = verdict.plugin
-            return _succeeded(attempt, verdict.output, None, 0.0)
+            return _succeeded(attempt, verdict.output, None, 0.0, verdict=verdict.plugin)
 
 
 def _perform(attempt: Attempt) -> Answer:
@@ -155,13 +154,15 @@ def _body(attempt: Attempt) -> Answer:
     return _succeeded(attempt, value, targets, seconds)
 
 
-def _succeeded(attempt: Attempt, value: Any, targets: tuple[str, ...] | None, seconds: float) -> Answer:
+def _succeeded(
+    attempt: Attempt, value: Any, targets: tuple[str, ...] | None, seconds: float, *, verdict: str = ""
+) -> Answer:
     instance = attempt.instance
     writes = tuple(attempt.writes.items())
     # A reconciliation is no attempt: it speaks of the last one, which a crash did not count.
     number = attempt.number if attempt.kind is WorkKind.BODY else instance.attempt
     fact = f.Succeeded(
-        instance.path, instance.scope.round, attempt.epoch, number, value, writes, targets, seconds, attempt.verdict
+        instance.path, instance.scope.round, attempt.epoch, number, value, writes, targets, seconds, verdict
     )
     return fact, attempt.driver.ledger.encode(fact)
 

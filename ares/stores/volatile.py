@@ -7,7 +7,9 @@ Every call returns at once; one lock guards everything and is never held while f
 
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ares.errors import ExecutionBusyError, ExecutionExistsError, ExecutionNotFoundError, StoreError
 from ares.journal.owner import describe
@@ -18,8 +20,46 @@ from ares.stores._rules import ENDED, lost, unstored
 _PAGE = 1_000
 
 
+class _Entries:
+    """The entries of one execution, in columns, which only ever grow: a row of its own would cost each one as much as
+    the fact in it."""
+
+    __slots__ = ("_bodies", "_kinds", "_names", "_paths", "_times")
+
+    def __init__(self) -> None:
+        self._times = array("q")
+        #: There are few kinds: each entry has the number of its own among them.
+        self._kinds = array("H")
+        self._names: dict[str, int] = {}
+        self._paths: list[str] = []
+        self._bodies: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    @property
+    def last_at(self) -> int | None:
+        """When the newest was written, in nanoseconds since the epoch; None when there are none."""
+        return self._times[-1] if self._times else None
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Take in what follows."""
+        for entry in entries:
+            self._times.append(entry.at)
+            self._kinds.append(self._names.setdefault(entry.kind, len(self._names)))
+            self._paths.append(entry.path)
+            self._bodies.append(entry.body)
+
+    def between(self, first: int, last: int) -> list[Entry]:
+        """Those numbered from ``first`` to ``last``, as far as they are there."""
+        part = slice(first - 1, last)
+        names = list(self._names)
+        columns = zip(self._times[part], self._kinds[part], self._paths[part], self._bodies[part], strict=True)
+        return [Entry(seq, at, names[kind], path, body) for seq, (at, kind, path, body) in enumerate(columns, first)]
+
+
 class _Execution:
-    """One execution. ``entries[i].seq`` is ``i + 1``; the list only ever grows."""
+    """One execution."""
 
     __slots__ = ("claims", "ended_at", "entries", "error", "key", "lease", "new", "requests", "status")
 
@@ -29,7 +69,7 @@ class _Execution:
         self.status = status
         self.error = ""
         self.ended_at: int | None = None
-        self.entries: list[Entry] = []
+        self.entries = _Entries()
         #: How many requests are open.
         self.requests = 0
         #: Who holds it, None for nobody, and how many claims have been taken: only the newest one counts.
@@ -148,7 +188,7 @@ class VolatileStore:
     # --- reading ---
 
     def entries(self, execution_id: str, after: int = 0) -> Iterator[Entry]:
-        """As ``Store.entries``. The entries are the stored ones: do not change them."""
+        """As ``Store.entries``. Their bodies are the stored ones: do not change them."""
         with self._lock:
             entries = self._found(execution_id).entries
         return self._pages(entries, max(after, 0))
@@ -251,7 +291,7 @@ class VolatileStore:
 
     def _write(self, found: _Execution, append: Append) -> None:
         kept = found.entries
-        kept.extend(unstored(self.name, append, len(kept), lambda first, last: kept[first - 1 : last]))
+        kept.extend(unstored(self.name, append, len(kept), kept.between))
         status = append.status
         if status is not None:
             found.status = status
@@ -273,7 +313,7 @@ class VolatileStore:
             parent_id=new.parent_id,
             metadata=new.metadata,
             created_at=new.created_at,
-            updated_at=found.entries[-1].at if found.entries else new.created_at,
+            updated_at=found.entries.last_at or new.created_at,
             ended_at=found.ended_at,
             error=found.error,
             last_seq=len(found.entries),
@@ -283,10 +323,10 @@ class VolatileStore:
             requests=found.requests,
         )
 
-    def _pages(self, entries: list[Entry], start: int) -> Iterator[Entry]:
+    def _pages(self, entries: _Entries, start: int) -> Iterator[Entry]:
         while True:
             with self._lock:
-                page = entries[start : start + _PAGE]
+                page = entries.between(start + 1, start + _PAGE)
             if not page:
                 return
             yield from page
