@@ -205,6 +205,9 @@ class PluginBus:
         """See ``EngineBus``."""
         hanging = ((resident, resident.look()) for resident in self._population.running)
         words = (f"plugin {resident.name!r} hangs in {hung.method}" for resident, hung in hanging if hung is not None)
+        if self._executions.is_open(execution_id):
+            # A walk that failed for its store has no end in the journal; who listens is told all the same.
+            self._exchange.end_stream(execution_id)
         return (*self._executions.close(execution_id), *words)
 
     def warnings(self, execution_id: str) -> tuple[str, ...]:

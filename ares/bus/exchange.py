@@ -205,6 +205,13 @@ class Exchange:
                 if aftermath:
                     self._clear_up(aftermath)
 
+    def end_stream(self, stream_id: str) -> None:
+        """Nothing more happens in a stream for now: tell so if nobody has."""
+        with self._sequence:
+            is_over = stream_id in self._ended
+        if not is_over:
+            self.emit(stream_id, EventType.WORKFLOW_INTERRUPTED, "walk", None)
+
     # --- under the sequencer's lock --------------------------------------------------------------------
 
     def _pass_on(self, event: Event) -> list[tuple[Box, Event | None]]:
@@ -239,7 +246,7 @@ class Exchange:
                 )
             )
             aftermath += [(box, None) for box in named if box.stream_ended(event.stream_id)]
-        elif self._ended:
+        elif self._ended and event.type in _BEGINNINGS:
             self._ended.pop(event.stream_id, None)
 
     def _remember_end(self, stream_id: str) -> None:

@@ -56,6 +56,11 @@ class Executions:
         with self._lock:
             self._open[execution_id] = _Execution(port)
 
+    def is_open(self, execution_id: str) -> bool:
+        """Whether an execution has begun and is not over."""
+        with self._lock:
+            return execution_id in self._open
+
     def close(self, execution_id: str) -> tuple[str, ...]:
         """An execution is over. Returns what it was not told yet."""
         with self._lock:

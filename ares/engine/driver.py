@@ -743,6 +743,7 @@ class Driver:
         self.timers.clear()
         self._pool.leave(self)
         self.collector.close()
+        self._feed.end()
         self._warnings += self.bus.close_execution(self.execution_id)
         try:
             self._on_finish(self)

@@ -101,6 +101,11 @@ class Feed:
             finally:
                 self._is_passing = False
 
+    def end(self) -> None:
+        """The walk is over: nobody will release what is still held."""
+        with self._lock:
+            self.release(tuple(self._places))
+
     def _pass(self, place: Place) -> None:
         entry = Entry(place.seq, place.at, place.entry.kind, getattr(place.entry, "path", ""), None)
         self._bus.publish((event_of(self._execution_id, entry, place.entry),))

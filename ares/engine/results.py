@@ -143,7 +143,7 @@ class Steps(Mapping[str, StepResult]):
         return owner, int(digits)
 
     def __iter__(self) -> Iterator[str]:
-        for scope in self._state.scopes.values():
+        for scope in list(self._state.scopes.values()):  # a plugin may look while the walk goes on
             for instance in scope.instances:
                 yield instance.path
                 if instance.parts is not None:
@@ -153,7 +153,7 @@ class Steps(Mapping[str, StepResult]):
     def __len__(self) -> int:
         return sum(
             1 + (0 if instance.parts is None else instance.parts.length)
-            for scope in self._state.scopes.values()
+            for scope in list(self._state.scopes.values())
             for instance in scope.instances
         )
 

@@ -3,15 +3,16 @@ named."""
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pykka
 import pytest
 
-from ares import EventFilter, ExecutionStatus, Runtime, Step
+from ares import EventFilter, ExecutionStatus, Runtime
 from ares.bus import PluginState
-from tests.bus.players import Gate, Listener, Log, Named
-from tests.engine.helpers import Child, Threads, chain, fan, seconds_since, single
+from tests.bus.players import Gate, Listener, Log
+from tests.engine.helpers import Child, Threads, chain, eventually, fan, seconds_since, single
 from tests.plugins_on_runtime.players import (
     FLOOD,
     PLACES,
@@ -140,8 +141,6 @@ def test_a_plugin_that_has_come_back_is_told_again(runtime: Make, gate: Gate) ->
     assert villain.times == 1
 
     gate.open()
-    from tests.engine.helpers import eventually
-
     eventually(lambda: rt.health()["villain"].state is PluginState.RUNNING)
     again = rt.run(chain(3))
 
@@ -174,23 +173,21 @@ def test_close_waits_for_a_hung_plugin_no_longer_than_its_timeout(runtime: Make,
 
     assert seconds_since(began) < 3
     gate.open()
-    from tests.engine.helpers import eventually
-
     eventually(threads.are_gone)
 
 
 # --- flooding ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("place", "is_stored"), [*((place, False) for place in PLACES), ("before_step", True)])
 def test_a_plugin_that_floods_the_bus_keeps_nobody_from_anything(
-    runtime: Make, store: str | None, place: str
+    runtime: Make, tmp_path: Path, place: str, is_stored: bool
 ) -> None:
     heard = Log()
     villain = Everywhere("villain", place, floods, once=True)
     ear = Listener("ear", heard.add, subscribes_to=EventFilter(types=["step.completed"]), buffer=1_000)
     wet = Listener("wet", lambda _delivery: None, subscribes_to=EventFilter(types=["flood.drop"]), buffer=10)
-    rt = runtime(store, plugins=[ear, wet, villain])
+    rt = runtime(tmp_path / "ares.db" if is_stored else None, plugins=[ear, wet, villain])
     subscription = rt.bus.subscribe(EventFilter(types=["flood.drop"]), buffer=10)
 
     result = rt.run(chain(STEPS))
@@ -277,7 +274,7 @@ def test_the_hosts_registry_has_none_of_the_actors_and_stops_none(runtime: Make,
 
 def test_an_actor_of_the_host_outlives_plugins_that_crash(runtime: Make) -> None:
     citizen = Citizen.start()
-    rt = runtime(plugins=[Everywhere("villain", place, exits, name_suffix=place) for place in ["before_step"]])
+    rt = runtime(plugins=[Everywhere(place, place, exits) for place in PLACES])
 
     rt.run(chain(3)).raise_for_status()
     rt.close()
@@ -285,26 +282,6 @@ def test_an_actor_of_the_host_outlives_plugins_that_crash(runtime: Make) -> None
     assert citizen.is_alive()
     assert citizen.ask("alive?") == "alive?"
     citizen.stop()
-
-
-def test_a_plugin_that_ends_its_own_actor_is_out_and_named(runtime: Make) -> None:
-    """It may find pykka behind it: what it does there is its own end alone."""
-
-    class Suicidal(Named):
-        def before_step(self, ctx: Any, execution_id: str, step: Step) -> None:
-            import threading
-
-            threading.current_thread().__dict__.clear()
-            raise SystemExit
-
-    log = Log()
-    rt = runtime(plugins=[Suicidal("gone"), Diary("neighbour", log)])
-
-    result = rt.run(chain(3))
-
-    assert result.status is ExecutionStatus.COMPLETED
-    assert naming(result, "gone")
-    assert len([line for line in log.lines if line[1] == "before_step"]) == 3
 
 
 # --- a whole process ------------------------------------------------------------------------------------
@@ -345,7 +322,7 @@ PROGRAM = """
 @pytest.mark.parametrize("ends", ["closed", "never closed"])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_process_whose_plugin_sleeps_for_an_hour_exits_within_two_seconds(
-    tmp_path: Any, place: str, ends: str
+    tmp_path: Path, place: str, ends: str
 ) -> None:
     file = str(tmp_path / "ares.db") if place in ("before_step", "stop") else ""
     with Child(PROGRAM, place, ends, file) as child:
