@@ -7,7 +7,6 @@ exchange sees to that), taking by one thread at a time (the owner of the lane se
 ``SimpleQueue``. What is pending is derived.
 """
 
-import threading
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -19,23 +18,6 @@ from ares.events import Delivery, Event
 #: Seconds that a reader which has just emptied its lane is left asleep, unless the lane is half full before. So a
 #: steady flow wakes it fifty times a second and not once an event.
 REST: Final = 0.02
-
-
-def new_bell() -> threading.Lock:
-    """What a reader sleeps on for a while: it acquires the lock, which ``ring`` releases.
-
-    Not a ``SimpleQueue``: its ``get`` with a timeout waits for ever when the thread is put aside for longer than the
-    timeout on its way to sleep (seen with CPython 3.11.7 and 3.12.1).
-    """
-    bell = threading.Lock()
-    bell.acquire()
-    return bell
-
-
-def ring(bell: threading.Lock) -> None:
-    """Wake one who sleeps, or the next one who would. Any thread; never blocks."""
-    with suppress(RuntimeError):  # it was rung already, and nobody has heard it yet
-        bell.release()
 
 
 @attrs.frozen

@@ -19,8 +19,9 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from ares.bus.lane import REST, Counts, EventLane, new_bell, ring
+from ares.bus.lane import REST, Counts, EventLane
 from ares.events import Delivery, Event
+from ares.postbox import new_bell, ring
 
 
 class _Sleep(Enum):

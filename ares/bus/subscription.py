@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, Self
 
-from ares.bus.lane import REST, Counts, EventLane, new_bell, ring
+from ares.bus.lane import REST, Counts, EventLane
 from ares.events import Delivery, Event, EventFilter
+from ares.postbox import new_bell, ring
 
 #: More events than there will ever be: nobody sleeps.
 _NEVER: Final = 1 << 62

@@ -587,27 +587,31 @@ class Driver:
         In this order, so that a Ctrl-C between the two leaves a fact that is journaled and not one that is missing.
         """
         tells = self.stages.has_after and (instance.index is None or self.stages.per_item) and _is_outcome(fact)
-        held: list[Place] | None = [] if tells else None
+        held: list[Place] = []
         ticket = self.ledger.append((fact,), None if body is None else (body,), held=held)
         self.walk.apply(fact, instance)
         self.tally.add(fact, instance)
         if not self.options.is_sync:
             ticket.add_callback(self._check_commit)
-            self._conclude(fact, instance, held, inline=inline)
+            self._conclude(fact, instance, held, tells=tells, inline=inline)
         elif inline:
             if self._wait(ticket):
-                self._conclude(fact, instance, held, inline=True)
+                self._conclude(fact, instance, held, tells=tells, inline=True)
+            else:
+                self._feed.release(held, is_lost=True)
         elif ticket.done and ticket.error is None:
-            self._conclude(fact, instance, held)
+            self._conclude(fact, instance, held, tells=tells)
         else:
             self.unsettled += 1
-            ticket.add_callback(lambda t: self.post(self._committed, fact, instance, held, t))
+            ticket.add_callback(lambda t: self.post(self._committed, fact, instance, held, tells, t))
 
     def _conclude(
-        self, fact: f.InstanceFact, instance: Instance, held: list[Place] | None, *, inline: bool = False
+        self, fact: f.InstanceFact, instance: Instance, held: list[Place], *, tells: bool, inline: bool = False
     ) -> None:
         """A fact is as safe as was asked for: tell those who are told of outcomes first, then let things happen."""
-        if held is None:
+        if not tells:
+            if held:
+                self._feed.release(held)
             self.settle(fact, instance)
             return
         result = step_result(instance)
@@ -645,13 +649,16 @@ class Driver:
             return True
         return False
 
-    def _committed(self, fact: f.InstanceFact, instance: Instance, held: list[Place] | None, ticket: Ticket) -> None:
+    def _committed(
+        self, fact: f.InstanceFact, instance: Instance, held: list[Place], tells: bool, ticket: Ticket
+    ) -> None:
         self._heed()
         self.unsettled = max(0, self.unsettled - 1)
         if ticket.error is not None:
+            self._feed.release(held, is_lost=True)
             self.cutting.fail(ticket.error)
         elif self.error is None:
-            self._conclude(fact, instance, held)
+            self._conclude(fact, instance, held, tells=tells)
 
     def settle(self, fact: f.Fact, instance: Instance | None) -> None:
         """Let the consequences of a fact happen."""

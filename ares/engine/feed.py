@@ -1,8 +1,8 @@
 """The live feed of one walk: what is journaled, as events on the bus, in the order of its numbers.
 
-An entry takes its place when it is numbered, and passes when it is *released*: once it is committed, and, where
-somebody is told of a step's outcome first, after that. What comes behind it waits for it. An entry that nobody listens
-for costs a look, and is never made an event.
+An entry takes its place when it is numbered, and passes when it is *released*: what began at once, what came of it once
+that is committed, and, where somebody is told of an outcome first, after that. What comes behind it waits for it. An
+entry that nobody listens for costs a look, and is never made an event.
 """
 
 import threading
@@ -65,7 +65,7 @@ class Feed:
             first: the number of the first of them.
             entries: in order.
             ticket: their commit; None if they are committed.
-            held: takes those that are released by ``release`` and not by their commit.
+            held: takes those that are released by ``release`` and not by their commit, which the caller waits for.
         """
         if self._bus.is_listened_to():
             wanted = list(enumerate(entries, first))

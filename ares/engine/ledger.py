@@ -135,7 +135,7 @@ class Ledger:
             before = self.log.last_seq
             ticket = self.log.append(drafts, status=status, error=error, lazy=lazy)
             if self.log.last_seq > before:  # else it takes nothing more
-                self._feed.add(before + 1, entries, ticket, held)
+                self._feed.add(before + 1, entries, None if lazy else ticket, held)
         if self._histories is not None:
             for entry in entries:
                 self._histories.add(entry)

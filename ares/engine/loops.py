@@ -6,11 +6,12 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
-from queue import Empty, SimpleQueue
+from queue import Empty
 
 from ares.engine.driver import Driver
 from ares.engine.notices import notices
 from ares.engine.options import INTERRUPT_COMMIT, INTERRUPT_GRACE, LONGEST_WAIT, longest_wait
+from ares.postbox import Postbox
 
 Message = Callable[[], None]
 
@@ -22,7 +23,7 @@ class Mail:
     """The messages of a walk that the calling thread owns."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[Message] = SimpleQueue()
+        self._queue: Postbox[Message] = Postbox()
         self._longest = longest_wait()
 
     def post(self, _driver: Driver, message: Message) -> None:
@@ -33,10 +34,10 @@ class Mail:
         """Wait for messages, at most until a time of the monotonic clock, and carry them out."""
         timeout = self._longest if until is None else min(max(0.0, until - time.monotonic()), self._longest)
         try:
-            message = self._queue.get(timeout=timeout) if timeout else self._queue.get_nowait()
+            message = self._queue.get(timeout)
             while True:
                 message()
-                message = self._queue.get_nowait()
+                message = self._queue.get()
         except Empty:
             return
 
@@ -44,7 +45,7 @@ class Mail:
         """Forget what came too late."""
         with suppress(Empty):
             while True:
-                self._queue.get_nowait()
+                self._queue.get()
 
 
 def walk_here(driver: Driver, mail: Mail, admit: Callable[[Driver], None]) -> None:
@@ -104,7 +105,7 @@ class WalksThread:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._queue: SimpleQueue[tuple[Driver, Message] | None] = SimpleQueue()
+        self._queue: Postbox[tuple[Driver, Message] | None] = Postbox()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed = False
@@ -166,10 +167,10 @@ class WalksThread:
             timeout = min(max(0.0, self._deadlines[0][0] - time.monotonic()), LONGEST_WAIT)
         batch: list[tuple[Driver, Message]] = []
         try:
-            item = self._queue.get(timeout=timeout) if timeout else self._queue.get_nowait()
+            item = self._queue.get(timeout)
             while item is not None:
                 batch.append(item)
-                item = self._queue.get_nowait()
+                item = self._queue.get()
         except Empty:
             return batch
         if not batch:

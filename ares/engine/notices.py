@@ -10,10 +10,12 @@ import contextlib
 import os
 import threading
 import time
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any, Final
 
 from loguru import logger
+
+from ares.postbox import Postbox
 
 #: Notices that wait for a sink. More than that, and somebody is flooding a log that nobody can read.
 _BOUND: Final = 1_000
@@ -33,7 +35,7 @@ class Notices:
     def renew(self) -> None:
         """Begin anew, in the child of a fork: the lock may have been held, and the thread is gone."""
         self._lock = threading.Lock()
-        self._queue: SimpleQueue[_Notice] = SimpleQueue()
+        self._queue: Postbox[_Notice] = Postbox()
         #: Notices that are not logged yet.
         self._waiting = 0
         self._thread: threading.Thread | None = None
@@ -80,7 +82,7 @@ class Notices:
     def _serve(self) -> None:
         while True:
             try:
-                notice = self._queue.get(timeout=_IDLE_SECONDS)
+                notice = self._queue.get(_IDLE_SECONDS)
             except Empty:
                 with self._lock:
                     if self._waiting:

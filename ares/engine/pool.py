@@ -16,7 +16,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from queue import Empty, SimpleQueue
+from queue import Empty
+
+from ares.postbox import Postbox
 
 Job = Callable[[], None]
 
@@ -46,7 +48,7 @@ class _Worker:
 
     def __init__(self) -> None:
         #: None ends it.
-        self.seats: SimpleQueue[Seat | None] = SimpleQueue()
+        self.seats: Postbox[Seat | None] = Postbox()
         self.thread: threading.Thread | None = None
 
 
@@ -238,7 +240,7 @@ class WorkerPool:
     def _next_seat(self, worker: _Worker) -> Seat | None:
         for _ in range(2):
             try:
-                return worker.seats.get(timeout=IDLE_SECONDS)
+                return worker.seats.get(IDLE_SECONDS)
             except Empty:
                 with self._lock:
                     if worker in self._idle:
@@ -250,7 +252,7 @@ class WorkerPool:
     def _late_seat(self, worker: _Worker) -> Seat | None:
         """Whoever took the worker gives it no job: it was interrupted by a Ctrl-C, or is very slow."""
         try:
-            return worker.seats.get(timeout=_LATE_SECONDS)
+            return worker.seats.get(_LATE_SECONDS)
         except Empty:
             return None
 

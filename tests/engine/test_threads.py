@@ -375,7 +375,9 @@ def test_every_thread_is_named_after_what_it_serves_and_is_a_daemon(
     mine = threads.all()
 
     kinds = {t.name.partition(" ")[0].rstrip("-0123456789") for t in mine}
-    assert kinds == {"ares-worker", "ares-walks", "ares-journal-writer", "ares-journal-heartbeat"}
+    assert kinds == {
+        "ares-worker", "ares-walks", "ares-journal-writer", "ares-journal-heartbeat", "ares-plugin", "ares-plugin-timer"
+    }  # fmt: skip
     assert all(t.daemon for t in mine)
 
 

@@ -1,7 +1,7 @@
 """Plugins that the tests of plugins on a Runtime are played with, besides those of the tests of the bus."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ares import Context, Event, EventFilter, ExecutionState, HookResult, Runtime, Step, StepResult, WorkflowResult
@@ -178,9 +178,13 @@ def naming(result: WorkflowResult, name: str) -> list[str]:
     return [warning for warning in result.warnings if repr(name) in warning]
 
 
-def without_time(events: list[Event]) -> list[tuple[Any, ...]]:
-    """All of events but their timestamps."""
-    return [(e.id, e.seq, e.stream_id, e.type, e.module, dict(e.payload)) for e in events]
+def without_time(events: Iterable[Event]) -> list[tuple[Any, ...]]:
+    """All of events but their timestamps, and durations to the microsecond that a journal keeps."""
+    return [(e.id, e.seq, e.stream_id, e.type, e.module, _rounded(e.payload)) for e in events]
+
+
+def _rounded(payload: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: round(value, 6) if name == "duration" else value for name, value in payload.items()}
 
 
 def about(events: list[Event], path: str) -> list[str]:

@@ -22,7 +22,13 @@ from ares import (
     StepStatus,
     Workflow,
 )
-from ares.errors import ExecutionNotFoundError, InterceptorError, SerializationError, StepAbortedError, StepCancelledError
+from ares.errors import (
+    ExecutionNotFoundError,
+    InterceptorError,
+    SerializationError,
+    StepAbortedError,
+    StepCancelledError,
+)
 from tests.bus.players import Gate
 from tests.engine.helpers import Task, chain, eventually, events_of, fan, seconds_since, single, statuses, types_of
 from tests.plugins_on_runtime.players import SOON, Asked, about, first_raises, naming, of
@@ -294,7 +300,9 @@ def test_a_replacement_holds_for_one_attempt(runtime: Make, store: str | None, s
     assert seen == [100, 1]
 
 
-@pytest.mark.parametrize("verdict", ["yes", HookResult.replace({"stranger": 1}), HookResult(action="replace", inputs=3)])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "verdict", ["yes", HookResult.replace({"stranger": 1}), HookResult(action="replace", inputs=3)]
+)  # type: ignore[arg-type]
 def test_an_answer_that_is_none_lets_nobody_pass(runtime: Make, store: str | None, verdict: Any) -> None:
     ran: list[str] = []
     rt = runtime(store, plugins=[Asked(lambda _step: verdict)])
@@ -714,9 +722,7 @@ def test_a_step_that_fails_fast_while_another_is_being_asked_about_keeps_that_fr
     assert statuses(result) == {"fails": "FAILED", "asked": "SKIPPED"}
 
 
-def test_a_timeout_of_the_step_does_not_count_while_interceptors_are_asked(
-    runtime: Make, store: str | None
-) -> None:
+def test_a_timeout_of_the_step_does_not_count_while_interceptors_are_asked(runtime: Make, store: str | None) -> None:
     pause = threading.Event()
     guard = Asked(lambda _step: pause.wait(0.3) or None)
 

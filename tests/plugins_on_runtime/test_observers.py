@@ -200,9 +200,7 @@ def test_after_step_comes_before_the_event_of_the_outcome_and_before_dependents(
 
     rt.run(chain(3, lambda i: log.add(("body", f"s{i}")))).raise_for_status()
 
-    assert [line[:2] for line in log.lines] == [
-        (what, f"s{i}") for i in range(3) for what in ("body", "after")
-    ]
+    assert [line[:2] for line in log.lines] == [(what, f"s{i}") for i in range(3) for what in ("body", "after")]
     assert [line[2] for line in log.lines if line[0] == "after"] == [[], ["s0"], ["s1"]]
     assert heard.wait(20)
 
@@ -262,7 +260,7 @@ def test_after_step_is_told_of_a_step_that_timed_out(runtime: Make, store: str |
     log = Log()
     rt = runtime(store, plugins=[Diary("diary", log)])
 
-    rt.run(single(gate.pass_through, timeout=0.1))
+    rt.run(single(lambda: gate.pass_through(), timeout=0.1))
 
     assert ("diary", "after_step", "body", "FAILED") in log.lines
 
@@ -334,9 +332,7 @@ def test_elements_are_told_only_to_those_who_ask_for_each(runtime: Make, store: 
     wf = Workflow("w")
     wf.step(lambda: [1, 2, 3], id="source")
     wf.step(lambda item: item, id="each", map_over="source", max_concurrency=1)
-    rt = runtime(
-        store, plugins=[Diary("whole", log), Diary("pieces", items, per_item=True)], steps_on=steps_on
-    )
+    rt = runtime(store, plugins=[Diary("whole", log), Diary("pieces", items, per_item=True)], steps_on=steps_on)
 
     rt.run(wf).raise_for_status()
 
@@ -429,7 +425,9 @@ def test_a_stored_result_is_told_to_nobody(runtime: Make, store: str | None) -> 
     assert len(log.lines) == before
 
 
-def test_the_result_is_there_only_when_after_execution_has_answered(runtime: Make, store: str | None, gate: Gate) -> None:
+def test_the_result_is_there_only_when_after_execution_has_answered(
+    runtime: Make, store: str | None, gate: Gate
+) -> None:
     class Slow(Named):
         def after_execution(self, ctx: Context, outcome: Any) -> None:
             gate.pass_through()
