@@ -146,11 +146,15 @@ class Runtime:
             ExceptionGroup: a plugin that is required did not start.
             RuntimeClosedError: the Runtime was closed.
         """
-        self._life.engine()
+        self._engine()
 
     def close(self, timeout: float = 10.0) -> None:
         """Stop: nothing begins, what runs has ``timeout`` seconds, the rest is cut short, everything is committed and
-        given back. Idempotent, always returns. From inside a step it only marks, and takes effect as the step ends."""
+        given back. Idempotent, always returns. From inside a step, or of a plugin, it only marks, and takes effect as
+        that ends."""
+        if self._bus.is_inside():
+            self._life.close_soon(timeout)
+            return
         self._life.close(timeout)
         if self._life.here() is None:
             self.bus.stop(0)  # it never started, but may have subscriptions
@@ -165,6 +169,12 @@ class Runtime:
     def health(self) -> Mapping[str, PluginHealth]:
         """How each plugin is, by name."""
         return self.bus.health()
+
+    def _engine(self) -> Engine:
+        """The engine, started if it was not."""
+        if self._life.here() is None and self._bus.is_inside():
+            raise UsageError("the Runtime is still starting its plugins: none of them can use it yet")
+        return self._life.engine()
 
     def _engine_here(self) -> Engine | None:
         parts = self._life.here()
@@ -231,7 +241,7 @@ class Runtime:
             ExecutionExistsError: the id is taken.
             StoreError: the store could not keep its promise; the execution can be resumed.
         """
-        engine = self._life.engine()
+        engine = self._engine()
         definition = engine.define(workflow)
         parent = self._parent(engine)
         if parent is not None and execution_id is None:
@@ -267,7 +277,7 @@ class Runtime:
         timeout: float | None = None,
     ) -> Execution:
         """As ``run``, but return as soon as the id and the inputs are committed."""
-        engine = self._life.engine()
+        engine = self._engine()
         definition = engine.define(workflow)
         request = self._request(definition, inputs, execution_id, metadata, timeout, None)
         begun = self._begin(engine, definition, request, if_exists, ExecutionStatus.PENDING)
@@ -366,7 +376,7 @@ class Runtime:
             ExecutionBusyError: a live owner walks it.
             WorkflowChangedError: the definition differs; nothing was changed.
         """
-        engine = self._life.engine()
+        engine = self._engine()
         row = engine.journal.execution(execution_id)
         definition = self._definition_of(engine, row, workflow)
         check_timeout(timeout)
@@ -394,7 +404,7 @@ class Runtime:
 
     def recover(self) -> Recovery:
         """Take up every execution that nobody walks and whose workflow is in ``workflows=``. Returns at once."""
-        engine = self._life.engine()
+        engine = self._engine()
         taken: list[Execution] = []
         left: dict[str, str] = {}
         known = {workflow.id: workflow for workflow in self._workflows}
@@ -424,7 +434,7 @@ class Runtime:
         Raises:
             ExecutionNotFoundError: there is none.
         """
-        engine = self._life.engine()
+        engine = self._engine()
         driver = engine.live(execution_id)
         if driver is None:
             return engine.journal.request(execution_id, "cancel", reason)
@@ -446,7 +456,7 @@ class Runtime:
         Raises:
             ExecutionNotFoundError: there is none.
         """
-        engine = self._life.engine()
+        engine = self._engine()
         engine.journal.execution(execution_id)
         return Execution(self, execution_id, engine.live(execution_id))
 
@@ -488,7 +498,7 @@ class Runtime:
         Returns:
             How many were deleted.
         """
-        journal = self._life.engine().journal
+        journal = self._engine().journal
         count = journal.prune(time.time_ns() - int(older_than / timedelta(microseconds=1)) * 1000)
         if compact:
             journal.compact()
@@ -511,7 +521,7 @@ class Runtime:
     def result_of(self, execution_id: str, driver: Driver | None) -> WorkflowResult:
         """The result of an execution whose walk is over."""
         parts = self._life.here()
-        engine = self._life.engine() if parts is None else parts.engine
+        engine = self._engine() if parts is None else parts.engine
         if driver is not None:
             return engine.result_of(driver)
         row = engine.journal.execution(execution_id)

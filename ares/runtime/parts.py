@@ -70,7 +70,8 @@ class Life:
         #: What parents of this process had started: never used and never closed here.
         self._inherited: list[Parts] = []
         self._is_closed = False
-        self._closing: threading.Thread | None = None
+        self._closing = threading.Lock()
+        self._is_closing_soon = False
         self._store: Store | None = open_store()
         self._store.inspect()
         self.store_name = self._store.name
@@ -101,19 +102,17 @@ class Life:
         self._pid = os.getpid()
 
     def here(self) -> Parts | None:
-        """What was started in this process, closed or not."""
-        with self._lock:
-            return self._parts if self._pid == os.getpid() else None
+        """What was started in this process, closed or not. Takes no lock: plugins ask while they are started."""
+        is_here = self._pid == os.getpid()  # looked at first: what a parent started is dropped before it changes
+        return self._parts if is_here else None
 
     def source(self) -> Store | StoreJournal:
-        """What can be read from, without starting anything."""
-        with self._lock:
-            is_here = self._pid == os.getpid()
-            if self._parts is not None and is_here:
-                return self._parts.journal  # closed or not: what was stored stays readable
-            if self._store is not None and is_here:
-                return self._store
-        return self._open_store()
+        """What can be read from, without starting anything. Takes no lock, as ``here``."""
+        is_here = self._pid == os.getpid()
+        parts, store = self._parts, self._store
+        if parts is not None and is_here:
+            return parts.journal  # closed or not: what was stored stays readable
+        return store if store is not None and is_here else self._open_store()
 
     def close(self, timeout: float, commit: float = CLOSE_COMMIT) -> None:
         """See ``Runtime.close``."""
@@ -122,19 +121,22 @@ class Life:
             parts = self._parts if self._pid == os.getpid() else None
         if parts is None:
             return
-        if parts.engine.is_inside() or parts.bus.is_inside():
-            self._close_soon(parts, timeout)
+        if parts.engine.is_inside():
+            parts.engine.refuse()
+            self.close_soon(timeout)
         else:
             parts.close(timeout, commit)
 
-    def _close_soon(self, parts: Parts, timeout: float) -> None:
-        """What is asked from inside a step or a plugin cannot wait for the end of it."""
-        parts.engine.refuse()
-        with self._lock:
-            if self._closing is None:
-                name = f"ares-closing {self.store_name}"
-                self._closing = threading.Thread(target=parts.close, args=(timeout,), name=name, daemon=True)
-                self._closing.start()
+    def close_soon(self, timeout: float) -> None:
+        """Close from another thread: what is asked from inside a step or a plugin cannot wait for the end of it. Takes
+        no lock: it may be a plugin that is being started."""
+        closing = threading.Thread(target=self.close, args=(timeout,), daemon=True)
+        closing.name = f"ares-closing {self.store_name}"
+        with self._closing:
+            if self._is_closing_soon:
+                return
+            self._is_closing_soon = True
+        closing.start()
 
     def begin_to_close(self, timeout: float) -> None:
         """Ask what is walked to end, and wait for nothing."""
@@ -145,8 +147,10 @@ class Life:
             parts.engine.ask_to_end(timeout)
 
     def renew_lock(self) -> None:
-        """In the child of a fork: the lock that another thread held is held by nobody now."""
+        """In the child of a fork: the locks that another thread held are held by nobody now."""
         self._lock = threading.RLock()
+        self._closing = threading.Lock()
+        self._is_closing_soon = False
 
 
 _lives: "weakref.WeakSet[Life]" = weakref.WeakSet()

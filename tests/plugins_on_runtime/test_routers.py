@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from ares import Event, ExecutionStatus, Goto, HookResult, RouteDecision, RouteState, Runtime, StepContext, StepSpec, Workflow
+from ares import (
+    Event,
+    ExecutionStatus,
+    Goto,
+    HookResult,
+    RouteDecision,
+    RouteState,
+    Runtime,
+    StepContext,
+    StepSpec,
+    Workflow,
+)
 from ares.errors import RouteError
 from tests.bus.players import Gate, Named
 from tests.engine.helpers import Child, events_of, statuses
