@@ -285,8 +285,8 @@ class Context:
         return self.cancelled
 
     def record(self, entry: Any) -> None:
-        """Add an entry (RouteEntry, ToolEntry, MemoryEntry, InterruptEntry, ErrorEntry, ScoringSignal) to the
-        execution's histories. Never blocks.
+        """Add an entry (RouteEntry, ToolEntry, MemoryEntry, InterruptEntry, LoopEntry, ErrorEntry, ScoringSignal) to
+        the execution's histories. Never blocks.
 
         Raises:
             UsageError: the call belongs to no execution.

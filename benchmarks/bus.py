@@ -1,18 +1,21 @@
 """What plugins cost: hooks, events, records; each beside the least that the same could cost, in the same round.
 
 *Hooks* stand beside bare threads (``limits.BareThreads``): as many as there are plugins, woken by the same caller and
-awaited by it at once, on the same processors, with nothing but locks. No way of asking threads is faster than that.
+awaited by it at once, with nothing but locks. No way of asking threads is faster than that. Both where the scheduler
+puts them, and all on one processor, where it is certain that both are in the same place.
 *Events* stand beside blinker's ``send`` to four receivers, where blinker is installed. *Records* stand beside one list
 under one lock that all writers share.
 
-Within a round the two are measured in turns of a short block each, so that what the machine does besides hits both.
+Within a round the two take turns, a short block each, so that what the machine does besides hits both.
 """
 
 import importlib.util
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import attrs
@@ -25,7 +28,7 @@ from ares.journal.collector import ExecutionCollector
 from ares.plugin.contracts import Plugin
 from ares.records import ScoringSignal, Step, StepStatus
 from benchmarks.contest import say
-from benchmarks.limits import BareThreads, busy_thread
+from benchmarks.limits import BareThreads, busy_thread, one_processor
 from benchmarks.peers import beside_each_other
 from benchmarks.shapes import chain
 
@@ -42,25 +45,29 @@ _ID = "bench"
 _TYPE = "bench.event"
 _STEP = Step("s0", "s0", "s0", None, 1, "s0", "", StepStatus.RUNNING, 1, {}, {}, None)
 
-#: What does something so many times. Returns the seconds that it took.
+#: What does something so many times. Returns the seconds that one took.
 Block = Callable[[int], float]
 
 
 @attrs.frozen
 class Amount:
-    """How much is measured a round: ``turns`` times a block of each, of so many operations."""
+    """How much is measured a round: ``turns`` times a block of each, of so many operations.
+
+    Beside a busy thread most calls take microseconds and a few take many milliseconds, so that only a mean over a long
+    time says anything: ``beside`` is the seconds of a block there.
+    """
 
     turns: int
     calls: int
-    calls_beside: int
+    beside: float
     events: int
     records: int
     steps: int
 
 
-WHOLE = Amount(turns=5, calls=200, calls_beside=10, events=2_000, records=4_000, steps=200)
+WHOLE = Amount(turns=5, calls=200, beside=0.5, events=2_000, records=4_000, steps=200)
 #: To see that everything works.
-QUICK = Amount(turns=2, calls=20, calls_beside=3, events=100, records=160, steps=20)
+QUICK = Amount(turns=2, calls=20, beside=0.05, events=100, records=160, steps=20)
 
 
 @attrs.define(eq=False)
@@ -92,12 +99,12 @@ def measure(rounds: int, amount: Amount, found: list[Comparison]) -> None:
         amount: How much a round is.
         found: Where it is put.
     """
-    known: dict[str, Comparison] = {}
+    known: dict[tuple[str, str], Comparison] = {}
     for number in range(rounds):
         for part in (_hooks, _hooks_beside, _events, _records, _takes, _chains):
             say(f"round {number + 1}: bus: {part.__name__.strip('_').replace('_', ' ')}")
             for comparison in part(amount):
-                first = known.setdefault(comparison.what, comparison)
+                first = known.setdefault((comparison.what, comparison.beside), comparison)
                 if first is comparison:
                     found.append(comparison)
                 else:
@@ -106,16 +113,14 @@ def measure(rounds: int, amount: Amount, found: list[Comparison]) -> None:
 
 
 def _in_turn(comparison: Comparison, ours: Block, theirs: Block, turns: int, count: int) -> Comparison:
-    """Have both do it ``count`` times, in turns, after a turn of each that does not count."""
-    seconds = [0.0, 0.0]
-    blocks = list(enumerate((ours, theirs)))
-    for turn in range(-1, turns):
-        for which, block in blocks if turn % 2 == 0 else reversed(blocks):
-            taken = block(count)
-            if turn >= 0:
-                seconds[which] += taken
-    comparison.ours.append(seconds[0] / turns / count)
-    comparison.theirs.append(seconds[1] / turns / count)
+    """Have both do it ``count`` times a turn, and keep the median of the turns. The first turn does not count."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    blocks = list(zip(taken, (ours, theirs), strict=True))
+    for turn in range(turns + 1):
+        for seconds, block in blocks if turn % 2 == 0 else reversed(blocks):
+            seconds.append(block(count))
+    comparison.ours.append(statistics.median(taken[0][1:]))
+    comparison.theirs.append(statistics.median(taken[1][1:]))
     return comparison
 
 
@@ -124,7 +129,19 @@ def _repeated(call: Callable[[], object]) -> Block:
         began = time.perf_counter()
         for _ in range(count):
             call()
-        return time.perf_counter() - began
+        return (time.perf_counter() - began) / count
+
+    return block
+
+
+def _for_seconds(call: Callable[[], object], seconds: float) -> Block:
+    def block(_count: int) -> float:
+        calls = 0
+        began = time.perf_counter()
+        while (taken := time.perf_counter() - began) < seconds:
+            call()
+            calls += 1
+        return taken / calls
 
     return block
 
@@ -160,23 +177,23 @@ def _bus(plugins: int) -> Iterator[PluginBus]:
 
 
 def _hooks(amount: Amount) -> Iterator[Comparison]:
-    for count in _PLUGINS:
-        with _bus(count) as bus, BareThreads(count) as bare:
-            comparison = Comparison(
-                f"before_step with {count} observers", f"{count} bare threads", 2.0 if count == _OBSERVERS else None
-            )
-            ours = _repeated(lambda bus=bus: bus.before_step(_ID, _STEP))
-            yield _in_turn(comparison, ours, _repeated(bare.call), amount.turns, amount.calls)
+    for place, where in (("", nullcontext), (", on one processor", one_processor)):
+        for count in _PLUGINS:
+            most = 2.0 if count == _OBSERVERS else None
+            comparison = Comparison(f"before_step with {count} observers{place}", f"{count} bare threads", most)
+            with where(), _bus(count) as bus, BareThreads(count) as bare:
+                ours = _repeated(partial(bus.before_step, _ID, _STEP))
+                yield _in_turn(comparison, ours, _repeated(bare.call), amount.turns * 4, amount.calls // 4)
 
 
 def _hooks_beside(amount: Amount) -> Iterator[Comparison]:
     for count in filter(None, _PLUGINS):
         with _bus(count) as bus, BareThreads(count) as bare, busy_thread():
             comparison = Comparison(
-                f"before_step with {count} observers, beside a busy thread", f"{count} bare threads, beside the same"
+                f"before_step with {count} observers, beside a busy thread", f"{count} bare threads"
             )
-            ours = _repeated(lambda bus=bus: bus.before_step(_ID, _STEP))
-            yield _in_turn(comparison, ours, _repeated(bare.call), amount.turns, amount.calls_beside)
+            ours = _for_seconds(partial(bus.before_step, _ID, _STEP), amount.beside)
+            yield _in_turn(comparison, ours, _for_seconds(bare.call, amount.beside), amount.turns, 0)
 
 
 def _chains(amount: Amount) -> Iterator[Comparison]:
@@ -184,7 +201,8 @@ def _chains(amount: Amount) -> Iterator[Comparison]:
     workflow.validate()
 
     def block(runtime: Runtime) -> Block:
-        return lambda _count: _repeated(lambda: runtime.run(workflow).raise_for_status())(1) / amount.steps
+        run = _repeated(lambda: runtime.run(workflow).raise_for_status())
+        return lambda _count: run(1) / amount.steps
 
     plugins = [_Observer(number) for number in range(_OBSERVERS)]
     with ExitStack() as stack:
@@ -192,9 +210,9 @@ def _chains(amount: Amount) -> Iterator[Comparison]:
         comparison = Comparison(f"step of a chain with {_OBSERVERS} observers", "the same with none")
         yield _in_turn(comparison, block(told), block(bare), amount.turns, 1)
         threads = stack.enter_context(BareThreads(_OBSERVERS))
-        comparison = Comparison(f"step of a chain with {_OBSERVERS} observers, all of it", f"{_OBSERVERS} bare threads")
+        comparison = Comparison(f"step of a chain with {_OBSERVERS} observers", f"{_OBSERVERS} bare threads")
         calls = _repeated(threads.call)
-        yield _in_turn(comparison, block(told), lambda _count: calls(amount.steps) / amount.steps, amount.turns, 1)
+        yield _in_turn(comparison, block(told), lambda _count: calls(amount.steps), amount.turns, 1)
 
 
 # --- events --------------------------------------------------------------------------------------------------
@@ -208,7 +226,7 @@ def _events(amount: Amount) -> Iterator[Comparison]:
         emit = _emitting(bus, count)
         if send is None:
             comparison.missing = "blinker is not installed"
-            comparison.ours.append(emit(amount.events) / amount.events)
+            comparison.ours.append(emit(amount.events))
             yield comparison
         else:
             yield _in_turn(comparison, emit, send, amount.turns, amount.events)
@@ -294,7 +312,7 @@ def _writing(make: Callable[[], _Sink], writers: int) -> Block:
         seconds = time.perf_counter() - began
         if len(sink.take()) != count // writers * writers:
             raise RuntimeError("records were lost")
-        return seconds
+        return seconds / count
 
     return block
 

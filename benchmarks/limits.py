@@ -2,6 +2,7 @@
 once, and what they cost beside a thread that never lets go of the interpreter."""
 
 import math
+import os
 import sqlite3
 import threading
 import time
@@ -78,9 +79,10 @@ def hand_off(count: int = 50) -> float:
     That is what a thread waits for after each commit, and one that is woken. Alone it is what it takes to be woken;
     beside a busy thread a switch interval, unless the machine has other things to do as well.
     """
+    never = _closed_lock()
     began = time.perf_counter()
     for _ in range(count):
-        time.sleep(_AWAY)
+        never.acquire(timeout=_AWAY)
     return (time.perf_counter() - began) / count - _AWAY
 
 
@@ -89,7 +91,7 @@ class BareThreads:
     many plugins at once could cost.
 
     They do nothing but count down. The last one wakes the caller, so that it is woken once: a lock for each answer, or
-    conditions, take longer. They run where the scheduler puts them, as an actor's thread does.
+    conditions, take longer. They run where the scheduler puts them, as actors' threads do.
     """
 
     def __init__(self, count: int) -> None:
@@ -142,6 +144,21 @@ def _closed_lock() -> threading.Lock:
     lock = threading.Lock()
     lock.acquire()
     return lock
+
+
+@contextmanager
+def one_processor() -> Iterator[None]:
+    """Keep the calling thread, and those that it starts meanwhile, on one processor.
+
+    Waking a thread on another one takes several times as long, and where the scheduler puts a thread changes from one
+    moment to the next: so only here are two ways of waking threads sure to be in the same place.
+    """
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 @contextmanager

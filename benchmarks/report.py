@@ -45,7 +45,7 @@ class Report:
     def verdicts(self) -> list[Verdict]:
         """The targets."""
         return [
-            *verdicts(self.outcomes, self.lines),
+            *(verdicts(self.outcomes, self.lines) if self.outcomes or self.lines else ()),
             *bus_verdicts(self.bus),
             *single_verdicts(self.resumed, self.imports, self.peak),
         ]

@@ -6,11 +6,12 @@ from typing import Any
 
 from benchmarks.report import markdown
 
-_HEAD = ["what, or what / what it stands beside", "median", "lowest-highest", "at most", "verdict"]
+_HEAD = ["what", "ares", "beside", "median", "lowest-highest", "at most", "verdict"]
 _READING = (
-    "`python -m benchmarks --results benchmarks/RESULTS.md` has written this. Without a unit a figure is a ratio: ares"
-    " divided by what it stands beside, both measured in one round of this run. Lowest and highest are of the rounds:"
-    " that is the spread."
+    "`python -m benchmarks --results benchmarks/RESULTS.md` has written this. *ares* is the median of what an operation"
+    " (of a workflow: a step) takes. What follows is, without a unit, ares divided by what it stands beside, both"
+    " measured in one round of this run: the median of the rounds, and the lowest and the highest, which is the spread."
+    " The targets come first."
 )
 
 
@@ -29,6 +30,8 @@ def _facts(run: dict[str, Any]) -> str:
     lines = [f"- {name}: {value}" for name, value in run["machine"].items()]
     lines.append("- versions: " + ", ".join(f"{name} {number}" for name, number in versions.items()))
     lines += [f"- left out: {name}: {reason}" for name, reason in run["absent"].items()]
+    missing = (f"- not measured: {label}: {why}" for cell in run["cells"] for label, why in cell["missing"].items())
+    lines += dict.fromkeys(missing)
     lines.append(
         f"- {usage['minutes']:.0f} minutes, {_rounds(run)} rounds; others used {usage['others']:.0%} of the processors"
         f" meanwhile, the host's other guests {usage['stolen']:.0%}"
@@ -47,21 +50,19 @@ def _rounds(run: dict[str, Any]) -> int:
 
 def _targets(run: dict[str, Any]) -> Iterator[list[str]]:
     for each in run["targets"]:
-        if each["figure"] is None:
-            figures = ["", ""]
-        else:
+        what, _, beside = each["what"].partition(" / ")
+        figures = ["", ""]
+        if each["figure"] is not None:
             figures = [f"{each['figure']:.2f}{each['unit']}", f"{each['low']:.2f}-{each['high']:.2f}"]
-        yield [each["what"], *figures, f"{each['target']:g}{each['unit']}", each["verdict"]]
+        yield [what, "", beside, *figures, f"{each['target']:g}{each['unit']}", each["verdict"]]
 
 
 def _cells(run: dict[str, Any]) -> Iterator[list[str]]:
     for cell in run["cells"]:
-        ours = cell["seconds"].get("ares", [])
-        yield _in_us(f"{cell['what']}: a step", ours)
         for label, theirs in cell["seconds"].items():
-            # Those before and after are averaged under the name without it.
-            if label != "ares" and not label.endswith((", before", ", after")):
-                yield _ratio(f"{cell['what']} / {label}", ours, theirs)
+            # A comma is in the names of other ways of using a library, and of a limit before and after.
+            if label != "ares" and "," not in label:
+                yield _ratio(cell["what"], cell["seconds"].get("ares", []), label, theirs)
 
 
 def _growth(run: dict[str, Any]) -> Iterator[list[str]]:
@@ -72,29 +73,38 @@ def _growth(run: dict[str, Any]) -> Iterator[list[str]]:
         for point in (point for each in line["rounds"] for point in each):
             points.setdefault(point["count"], []).append(point)
         for count, found in points.items():
-            what = f"a step of {count:,}, {'durable' if line['is_stored'] else 'no store'}"
-            yield _in_us(what, [point["seconds"] for point in found])
+            what = f"chain of {count:,}, {'durable' if line['is_stored'] else 'no store'}"
+            micros = [point["seconds"] * 1e6 for point in found]
+            yield [
+                what,
+                f"{statistics.median(micros):,.0f} us",
+                "",
+                "",
+                f"{min(micros):,.0f}-{max(micros):,.0f} us",
+                "",
+                "",
+            ]
             if line["is_stored"]:
-                yield _row(f"{what}: of file", [point["bytes"] for point in found], 0, " B")
+                sizes = [point["bytes"] for point in found]
+                yield [
+                    f"{what}, of file",
+                    f"{statistics.median(sizes):,.0f} B",
+                    "",
+                    "",
+                    f"{min(sizes):,.0f}-{max(sizes):,.0f} B",
+                    "",
+                    "",
+                ]
 
 
 def _plugins(run: dict[str, Any]) -> Iterator[list[str]]:
     for each in run["bus"]:
-        yield _in_us(each["what"], each["ours"], digits=2)
-        if each["most"] is None:  # with a target it stands above
-            yield _ratio(f"{each['what']} / {each['beside']}", each["ours"], each["theirs"])
+        yield _ratio(each["what"], each["ours"], each["beside"], each["theirs"], each["missing"])
 
 
-def _ratio(what: str, ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
-    return _row(what, [mine / other for mine, other in zip(ours, theirs, strict=False)])
-
-
-def _in_us(what: str, seconds: Sequence[float], digits: int = 0) -> list[str]:
-    return _row(what, [each * 1e6 for each in seconds], digits, " us")
-
-
-def _row(what: str, figures: Sequence[float], digits: int = 2, unit: str = "") -> list[str]:
-    if not figures:
-        return [what, "", "", "", "not measured"]
-    middle, low, high = statistics.median(figures), min(figures), max(figures)
-    return [what, f"{middle:,.{digits}f}{unit}", f"{low:,.{digits}f}-{high:,.{digits}f}", "", ""]
+def _ratio(what: str, ours: Sequence[float], beside: str, theirs: Sequence[float], missing: str = "") -> list[str]:
+    micros = f"{statistics.median(ours) * 1e6:,.{0 if max(ours) > 1e-4 else 2}f} us" if ours else ""
+    ratios = [mine / other for mine, other in zip(ours, theirs, strict=False)]
+    if not ratios:
+        return [what, micros, beside, "", "", "", missing or "not measured"]
+    return [what, micros, beside, f"{statistics.median(ratios):.2f}", f"{min(ratios):.2f}-{max(ratios):.2f}", "", ""]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 
 from benchmarks.bus import Comparison
-from benchmarks.contest import HAND_OFF, LIMITS, LOCK, Cell, Outcome
+from benchmarks.contest import HAND_OFF, LIMITS, Cell, Outcome
 from benchmarks.growth import Line
 from benchmarks.imports import Imports
 from benchmarks.memory import Peak
@@ -45,17 +45,16 @@ def verdicts(outcomes: Sequence[Outcome], lines: Sequence[Line]) -> list[Verdict
         _of("chain without store / Burr", 0.25, _by(outcomes, (Kind.CHAIN, False, False), "Burr")),
         _of("the same, Burr keeping outputs", 0.25, _by(outcomes, (Kind.CHAIN, False, False), "Burr, outputs kept")),
         _of("fan-out without store / Dask", 0.35, _by(outcomes, (Kind.FAN_OUT, False, False), "Dask")),
-        _of("durable step beside a busy thread, in bare hand-offs", 3.0, _beside(outcomes, HAND_OFF, 1)),
-        _of("the same, in hand-offs of a lock that two awake threads pass", 3.0, _beside(outcomes, LOCK, 2)),
+        _of("durable step beside a busy thread, in bare hand-offs", 3.0, _hand_offs(outcomes)),
         _of("the same, in switch intervals (what a hand-off costs at worst)", 3.0, _switches(outcomes)),
     ]
     for line in lines:
         if line.label == "ares":
             how = "durable" if line.is_stored else "without store"
             for of, cost in (("seconds", "cost"), ("processor", "processor time")):
-                found.append(_of(f"{cost} of a step, {how}, 10,000 / 100", 1.2, line.ratios(10_000, 100, of)))
+                found.append(_of(f"{cost} of a step, {how}, at 10,000 / at 100", 1.2, line.ratios(10_000, 100, of)))
             if line.is_stored:
-                found.append(_of("bytes of a step, 10,000 / 100", 1.2, line.ratios(10_000, 100, "bytes")))
+                found.append(_of("bytes of a step, at 10,000 / at 100", 1.2, line.ratios(10_000, 100, "bytes")))
     return found
 
 
@@ -126,10 +125,10 @@ def _by_fastest(
     return [mine / min(theirs) for mine, *theirs in zip(ours, *peers, strict=False) if theirs]
 
 
-def _beside(outcomes: Iterable[Outcome], limit: str, hand_offs: int) -> list[float]:
-    """A step beside a busy thread, in hand-offs; ``limit`` takes so many of them."""
-    outcome = _find(outcomes, (Kind.CHAIN, True, True))
-    return [] if outcome is None else [hand_offs * ratio for ratio in outcome.ratios("ares", limit)]
+def _hand_offs(outcomes: Iterable[Outcome]) -> list[float]:
+    """Not those of two threads that pass a lock: they are awake, and beside a busy thread hardly ever let it in. Who
+    commits lets go of the interpreter, and has to get it back."""
+    return _by(outcomes, (Kind.CHAIN, True, True), HAND_OFF)
 
 
 def _switches(outcomes: Iterable[Outcome]) -> list[float]:

@@ -54,6 +54,9 @@ class Attempt:
         #: Where it runs; None while it has no worker, and inline.
         self.seat: Seat | None = None
         self.cancelled = False
+        #: Whether interceptors are asked, or a place is waited for after that. Then nobody is told to end it: the owner
+        #: finds out whether it may still begin.
+        self.is_waiting = False
         self.writes: dict[str, Any] = {}
         #: Whether a call was recorded as a tool's.
         self._has_tools = False

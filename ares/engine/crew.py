@@ -55,9 +55,8 @@ class Crew:
             clock.stop()
         attempt.detach()
 
-    def send(self, attempt: Attempt, job: Callable[[Attempt], None], overdue: Callable[[Attempt], None]) -> None:
-        """Use the reserved worker for an attempt, and watch its time."""
-        attempt.seat = self._pool.run(attempt.driver, lambda: job(attempt))
+    def time(self, attempt: Attempt, overdue: Callable[[Attempt], None]) -> None:
+        """Watch the time of an attempt that has a worker now."""
         if attempt.timeout is not None:
             self.watch(attempt, attempt.timeout, self._look, attempt, overdue)
 

@@ -36,6 +36,9 @@ class Host(Protocol):
     def live(self, execution_id: str) -> Driver | None:
         """Its walk in this process."""
 
+    def check_may_wait(self) -> None:
+        """Raise UsageError where waiting for an execution would be waiting for oneself."""
+
 
 class Execution:
     """One execution. Made by ``Runtime.submit`` and ``Runtime.execution``; usable from any thread.
@@ -70,7 +73,12 @@ class Execution:
         return self._host.status_of(self.id) not in (ExecutionStatus.RUNNING, ExecutionStatus.PENDING)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until it is done, at most ``timeout`` seconds. Returns whether it is."""
+        """Block until it is done, at most ``timeout`` seconds. Returns whether it is.
+
+        Raises:
+            UsageError: called by a plugin of its Runtime, whose hooks it would wait for.
+        """
+        self._host.check_may_wait()
         deadline = None if timeout is None else time.monotonic() + timeout
         with _lent():
             while not self.done():

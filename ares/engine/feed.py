@@ -14,7 +14,7 @@ from typing import Final
 from ares.engine.options import Options
 from ares.journal.notes import Note
 from ares.journal.protocol import Entry, Ticket
-from ares.journal.view import event_of
+from ares.journal.view import event_of, type_of
 from ares.plugin.engine_bus import EngineBus
 from ares.walk import facts as f
 
@@ -68,7 +68,7 @@ class Feed:
             held: takes those that are released by ``release`` and not by their commit, which the caller waits for.
         """
         if self._bus.is_listened_to():
-            wanted = list(enumerate(entries, first))
+            wanted = [(seq, entry) for seq, entry in enumerate(entries, first) if self._bus.wants(type_of(entry))]
         else:
             wanted = [(seq, entry) for seq, entry in enumerate(entries, first) if isinstance(entry, _BOUNDS)]
         if not wanted:

@@ -208,7 +208,7 @@ def _route_by_plugins(attempt: Attempt) -> f.Routed | f.Unrouted:
     """What the router plugins say, where neither the body nor the step's own router has decided."""
     instance, driver = attempt.instance, attempt.driver
     scope = instance.scope
-    histories = driver.histories
+    histories = driver.telling.histories
     state = RouteState(
         driver.execution_id,
         scope.graph.workflow.id,

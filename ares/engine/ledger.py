@@ -54,6 +54,7 @@ class Ledger:
         self._feed: Feed | None = None
         self._histories: Histories | None = None
         self._collector: ExecutionCollector | None = None
+        self._has_ended = False
 
     def connect(self, feed: Feed, histories: Histories | None, collector: ExecutionCollector) -> None:
         """Tell the plugins. Before anything is written."""
@@ -100,24 +101,23 @@ class Ledger:
         if status is None and not self.is_running:
             status = ExecutionStatus.RUNNING
         self.is_running = True
-        if self._collector is not None and self._collector.pending:
-            self.flush()
-        return self._hand_over(drafts, facts, status=status, error=error, lazy=lazy, held=held)
+        return self._hand_over(drafts, facts, status=status, error=error, lazy=lazy, held=held, takes_records=True)
 
-    def note(self, note: Note, body: Any, *, lazy: bool = False, tells: bool = True) -> Ticket:
-        """Journal something that is no fact of the walk; ``tells``: plugins hear of it. An attempt holds its lock."""
-        return self._hand_over([(note.kind, note.path, body)], (note,) if tells else (), lazy=lazy)
+    def note(self, note: Note, body: Any, *, lazy: bool = False) -> Ticket:
+        """Journal something that is no fact of the walk. The caller holds its attempt's lock."""
+        return self._hand_over([(note.kind, note.path, body)], (note,), lazy=lazy)
+
+    def keep(self, note: Note) -> Ticket | None:
+        """Journal what the bus has passed on already, so that plugins do not hear of it again; None when the execution
+        has ended, whose last entry is its end."""
+        body = self.encode(note)
+        with self._order:
+            return None if self._has_ended else self.log.append([(note.kind, note.path, body)], lazy=True)
 
     def flush(self) -> Ticket | None:
         """Journal what plugins recorded; None when that is nothing."""
-        collector = self._collector
-        taken = [] if collector is None else collector.take()
-        if collector is None or not taken:
-            return None
-        notes = [note for note, _ in taken]
-        ticket = self._hand_over([(note.kind, note.path, body) for note, body in taken], notes)
-        ticket.add_callback(lambda t: collector.give_back(taken) if t.error is not None else None)
-        return ticket
+        with self._order:
+            return self._write_records()
 
     def _hand_over(
         self,
@@ -128,17 +128,37 @@ class Ledger:
         error: str = "",
         lazy: bool = False,
         held: list[Place] | None = None,
+        takes_records: bool = False,
     ) -> Ticket:
-        if self._feed is None:
-            return self.log.append(drafts, status=status, error=error, lazy=lazy)
         with self._order:
+            if takes_records:
+                self._write_records()
+                self._has_ended = self._has_ended or isinstance(entries[-1], f.Ended)
             before = self.log.last_seq
             ticket = self.log.append(drafts, status=status, error=error, lazy=lazy)
-            if self.log.last_seq > before:  # else it takes nothing more
+            if self._feed is not None and self.log.last_seq > before:  # else it takes nothing more
                 self._feed.add(before + 1, entries, None if lazy else ticket, held)
         if self._histories is not None:
             for entry in entries:
                 self._histories.add(entry)
+        return ticket
+
+    def _write_records(self) -> Ticket | None:
+        """Under the lock that keeps the order: journal what plugins recorded."""
+        collector = self._collector
+        taken = [] if collector is None else collector.take()
+        if collector is None or not taken:
+            return None
+        notes = [note for note, _ in taken]
+        before = self.log.last_seq
+        ticket = self.log.append([(note.kind, note.path, body) for note, body in taken])
+        if self.log.last_seq == before:
+            collector.give_back(taken)  # what was numbered is the journal's to store, whatever its ticket says
+        elif self._feed is not None:
+            self._feed.add(before + 1, notes, ticket)
+        if self._histories is not None:
+            for note in notes:
+                self._histories.add(note)
         return ticket
 
     def recall(self, path: str, born: int, key: str) -> tuple[bool, Any]:

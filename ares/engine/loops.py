@@ -73,7 +73,7 @@ def _drive(driver: Driver, mail: Mail) -> None:
     while not driver.over.is_set():
         work = driver.pump()
         if work is not None:
-            driver.run_inline(work)
+            driver.dispatch.run_inline(work)
             mail.take(0.0)
             continue
         if not driver.over.is_set():

@@ -27,7 +27,7 @@ from ares.workflow import Call, Graph, WorkflowFingerprint, compare
 Nodes = tuple[tuple[str, str, tuple[str, ...]], ...]
 
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
-_UNNEEDED = ("tool", "emitted")
+_UNNEEDED = ("tool", "emitted", "recorded")
 
 
 @attrs.define

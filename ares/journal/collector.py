@@ -12,15 +12,14 @@ thread that is on its way: so what the last ``take`` returns is the rest.
 
 *Order.* What one writer records is handed out in that order, and what is given back comes before all that was not
 handed out yet. Of two who take at once each has a part: the journal has them in order if both append before they let go
-of a lock that they share.
+of a lock that they share, and they are in order again if they are given back in the order in which they were taken,
+which is that of the commits.
 
 *Finalizers.* The garbage collector may run one in here, and it may record: the locks are reentrant.
 """
 
-import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
 from typing import Any, Final
 
 from ares.errors import UsageError
@@ -35,15 +34,6 @@ _TYPES: Final = frozenset(
 )  # exactly these: a subclass would come back as its base
 
 
-class _Kept(tuple[Recorded, Any]):  # noqa: SLOT001 - Python gives a tuple no slots
-    """One that knows its place among all that were handed out."""
-
-    number: float = math.inf
-
-
-_number_of = attrgetter("number")
-
-
 class _Buffer:
     """What one writer has recorded and nobody has taken."""
 
@@ -51,7 +41,7 @@ class _Buffer:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.notes: list[_Kept] = []
+        self.notes: list[Taken] = []
         self.is_closed = False
 
 
@@ -74,10 +64,9 @@ class ExecutionCollector:
         #: Guards what follows, and is held by one who takes. Never while anybody's code runs.
         self._lock = threading.RLock()
         self._is_closed = False
-        #: What is handed out next, in order: what was given back, then what has left its buffer.
-        self._ready: list[_Kept] = []
-        #: How many were handed out for the first time.
-        self._count = 0
+        #: What is handed out next: what was given back, then what has left its buffer.
+        self._returned: list[Taken] = []
+        self._ready: list[Taken] = []
 
     def __repr__(self) -> str:
         return f"<ExecutionCollector of {', '.join(self._buffers) or 'nobody'}: {self.pending} pending>"
@@ -88,7 +77,8 @@ class ExecutionCollector:
         if not self._is_waiting:
             return 0
         with self._lock:
-            return len(self._ready) + sum(len(buffer.notes) for buffer in self._buffers.values())
+            waiting = sum(len(buffer.notes) for buffer in self._buffers.values())
+            return len(self._returned) + len(self._ready) + waiting
 
     # --- those who record --------------------------------------------------------------------------------
 
@@ -107,7 +97,7 @@ class ExecutionCollector:
         if type(entry) not in _TYPES or not isinstance(path, str):
             raise _refusal(writer, entry)
         note = Recorded(path, writer, entry)
-        kept = _Kept((note, self._encode(note)))
+        kept = (note, self._encode(note))
         buffer = self._buffers.get(writer) or self._add(writer)
         with buffer.lock:
             if buffer.is_closed:
@@ -130,7 +120,7 @@ class ExecutionCollector:
         """All that waits, notes with their bodies: the caller's now. Costs next to nothing when nothing waits."""
         if not self._is_waiting:
             return []
-        taken: list[_Kept] = []
+        taken: list[Taken] = []
         try:
             with self._lock:
                 self._is_waiting = False
@@ -140,25 +130,17 @@ class ExecutionCollector:
                             # No call is made in between: an interruption finds each note in one place.
                             fresh, buffer.notes = buffer.notes, []
                             self._ready += fresh
-                self._number()
-                taken, self._ready = self._ready, []
+                taken, self._returned, self._ready = self._returned + self._ready, [], []
         except BaseException:  # of an interruption; nobody else gets to know of these
             self.give_back(taken)
             raise
-        return taken  # type: ignore[return-value]  # a list of a subclass, which is nobody else's
-
-    def _number(self) -> None:
-        for kept in self._ready:
-            if kept.number == math.inf:
-                self._count += 1
-                kept.number = self._count
+        return taken
 
     def give_back(self, taken: Iterable[Taken]) -> None:
-        """Have handed out again what was taken and will never be stored, all of it or some, once each. What the journal
-        itself tries again must not be given back."""
+        """Have handed out again, and first, what was taken and will never be stored: all of it or some, once, and what
+        was taken first first. What the journal itself tries again must not be given back."""
         with self._lock:
-            self._ready += taken  # type: ignore[arg-type]  # they came out of ``take``
-            self._ready.sort(key=_number_of)  # those of an earlier take may come back later
+            self._returned += taken
             self._is_waiting = True
 
     def close(self) -> None:

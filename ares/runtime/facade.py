@@ -7,7 +7,7 @@ and the threads come with ``start`` or the first run, in the process that makes 
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -31,6 +31,8 @@ from ares.errors import (
     ExecutionConflictError,
     ExecutionExistsError,
     NotBuiltError,
+    RuntimeClosedError,
+    StoreError,
     UsageError,
 )
 from ares.events import Event
@@ -254,9 +256,11 @@ class Runtime:
 
     def _walked(self, engine: Engine, begin: Callable[[], Begun | WorkflowResult]) -> WorkflowResult:
         """The result of what ``begin`` gives: walked here, unless it is one already."""
+        self.check_may_wait()
         begun: Begun | WorkflowResult | None = None
         try:
-            begun = begin()
+            with self._unless_closed():
+                begun = begin()
             if isinstance(begun, WorkflowResult):
                 return begun
             return self._told(engine.walk(begun, current.get()))
@@ -280,7 +284,8 @@ class Runtime:
         engine = self._engine()
         definition = engine.define(workflow)
         request = self._request(definition, inputs, execution_id, metadata, timeout, None)
-        begun = self._begin(engine, definition, request, if_exists, ExecutionStatus.PENDING)
+        with self._unless_closed():
+            begun = self._begin(engine, definition, request, if_exists, ExecutionStatus.PENDING)
         if isinstance(begun, WorkflowResult):
             return Execution(self, request.execution_id, None)
         return Execution(self, request.execution_id, engine.submit(begun))
@@ -507,7 +512,22 @@ class Runtime:
     def _reader(self) -> Reader:
         return Reader(self._life.source(), self._known)
 
+    @contextmanager
+    def _unless_closed(self) -> Iterator[None]:
+        """What a store refuses that was closed meanwhile is refused for that reason."""
+        try:
+            yield
+        except StoreError as error:
+            if self._life.is_closed:
+                raise RuntimeClosedError("the Runtime is closed") from error
+            raise
+
     # --- for handles ----------------------------------------------------------------------------------------
+
+    def check_may_wait(self) -> None:
+        """Raise UsageError in a plugin of this Runtime: the hooks of what it waits for would wait for it."""
+        if self._bus.is_inside():
+            raise UsageError("a plugin cannot wait for a run of the Runtime that it lives on; submit() does not wait")
 
     def status_of(self, execution_id: str) -> ExecutionStatus:
         """Where an execution stands."""

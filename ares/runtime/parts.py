@@ -101,6 +101,11 @@ class Life:
         self._parts = self._store = None
         self._pid = os.getpid()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or is being."""
+        return self._is_closed
+
     def here(self) -> Parts | None:
         """What was started in this process, closed or not. Takes no lock: plugins ask while they are started."""
         is_here = self._pid == os.getpid()  # looked at first: what a parent started is dropped before it changes

@@ -51,7 +51,7 @@ class RuntimeJournal:
         """Keep an event that only passed over the bus in the journal of its stream, with the next commit.
 
         Raises:
-            UsageError: the stream is no execution that is walked here.
+            UsageError: the stream is no execution that is walked here, or has ended.
             SerializationError: the payload holds what cannot be stored.
             StoreError: the journal takes nothing any more.
         """
@@ -62,7 +62,8 @@ class RuntimeJournal:
         shown = driver.options.shown
         payload = {name: shown(f"{event.type}.{name}", value) for name, value in event.payload.items()}
         note = Emitted("", 1, 0, event.type, payload, event.module)
-        # It passed over the bus already, so it is not told there again.
-        ticket = driver.ledger.note(note, driver.ledger.encode(note), lazy=True, tells=False)
+        ticket = driver.ledger.keep(note)
+        if ticket is None:
+            raise UsageError(f"event {event.type!r} is of {event.stream_id!r}, an execution that has ended")
         if ticket.done and ticket.error is not None:
             raise ticket.error

@@ -9,7 +9,7 @@ from tests.bus.players import Gate
 
 
 @pytest.fixture
-def gate(runtime: Callable[..., Runtime]) -> Iterator[Gate]:  # noqa: ARG001 - opened before Runtimes are closed
+def gate(runtime: Callable[..., Runtime]) -> Iterator[Gate]:
     made = Gate()
     yield made
     made.open()

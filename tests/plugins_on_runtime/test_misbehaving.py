@@ -290,15 +290,25 @@ PROGRAM = """
     import sys, time
     from ares import EventFilter, Plugin, Runtime, Workflow
 
-    place, ends, file = sys.argv[1:4]
+    place, ends, file, deed = sys.argv[1:5]
 
     class Stuck(Plugin):
         name = "stuck"
-        timeout = 0.3
+        timeout = 0.3 if deed == "sleeps" else 30
         subscribes_to = EventFilter(types=["step.completed"])
         def hang(self, where):
-            if where == place:
-                time.sleep(3600)
+            if where != place:
+                return
+            if deed == "sleeps": time.sleep(3600)
+            if deed == "raises": raise RuntimeError("villainy")
+            if deed == "exits": sys.exit(3)
+            while deed == "floods" and not self.is_flooded:
+                self.flood()
+        is_flooded = False
+        def flood(self):
+            self.is_flooded = True
+            for n in range(100_000):
+                rt.bus.emit("flood", "flood.drop", "stuck", {"n": n})
         def start(self, ctx, bus): self.hang("start")
         def stop(self, ctx): self.hang("stop")
         def before_execution(self, ctx, execution): self.hang("before_execution")
@@ -325,7 +335,17 @@ def test_a_process_whose_plugin_sleeps_for_an_hour_exits_within_two_seconds(
     tmp_path: Path, place: str, ends: str
 ) -> None:
     file = str(tmp_path / "ares.db") if place in ("before_step", "stop") else ""
-    with Child(PROGRAM, place, ends, file) as child:
+    exits_in_time(place, ends, file, "sleeps")
+
+
+@pytest.mark.parametrize("deed", ["raises", "exits", "floods"])
+@pytest.mark.parametrize("place", ["start", "before_step", "on_event", "stop"])
+def test_a_process_exits_within_two_seconds_whatever_its_plugin_does(place: str, deed: str) -> None:
+    exits_in_time(place, "never closed", "", deed)
+
+
+def exits_in_time(place: str, ends: str, file: str, deed: str) -> None:
+    with Child(PROGRAM, place, ends, file, deed) as child:
         worked = float(child.hear())
         code, _, err = child.finish()
     took = time.time() - worked

@@ -260,7 +260,7 @@ def test_after_step_is_told_of_a_step_that_timed_out(runtime: Make, store: str |
     log = Log()
     rt = runtime(store, plugins=[Diary("diary", log)])
 
-    rt.run(single(lambda: gate.pass_through(), timeout=0.1))
+    rt.run(single(lambda: gate.pass_through("step"), timeout=0.1))
 
     assert ("diary", "after_step", "body", "FAILED") in log.lines
 

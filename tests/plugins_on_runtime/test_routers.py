@@ -91,11 +91,8 @@ def test_a_router_plugin_is_shown_what_there_is_to_choose_from(runtime: Make, st
 
 def test_routers_are_asked_in_order_until_one_decides(runtime: Make, store: str | None, steps_on: str) -> None:
     silent, decides, late = (Signpost(n, s) for n, s in (("a", abstains), ("b", to("right")), ("c", to("left"))))
-    rt = runtime(store, plugins=[late, silent, decides], steps_on=steps_on)
-    assert rt.bus.hook_order().routers in ((), ("c", "a", "b"))
     late.runs_after = ("b",)  # type: ignore[misc]
-
-    ordered = runtime(store and store + "2", plugins=[late, silent, decides], steps_on=steps_on)
+    ordered = runtime(store, plugins=[late, silent, decides], steps_on=steps_on)
     result = ordered.run(crossing(), execution_id="e").raise_for_status()
 
     assert result.output("join") == ["right from here"]
