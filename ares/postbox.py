@@ -1,9 +1,4 @@
-"""A queue with one reader who waits, for as long as it likes and not longer.
-
-Not a ``queue.SimpleQueue``: its ``get`` with a timeout waits for ever when the thread is put aside for longer than the
-timeout on its way to sleep (seen with CPython 3.11.7 and 3.12.1). Not a ``queue.Queue``: that one puts under a lock, so
-neither a finalizer nor a signal handler may put anything while it is held.
-"""
+"""How threads of ares wait: for as long as they like and not longer, and a queue with one reader who does."""
 
 import threading
 import time
@@ -13,6 +8,16 @@ from queue import Empty
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+#: The longest that a thread waits without looking up, in seconds; and the main thread, which a signal fails to wake
+#: when it comes right before the wait.
+LONGEST_WAIT = 30.0
+LONGEST_MAIN_WAIT = 0.5
+
+
+def longest_wait() -> float:
+    """The longest that the calling thread may wait without looking up, in seconds."""
+    return LONGEST_MAIN_WAIT if threading.current_thread() is threading.main_thread() else LONGEST_WAIT
 
 
 def new_bell() -> threading.Lock:
@@ -29,7 +34,12 @@ def ring(bell: threading.Lock) -> None:
 
 
 class Postbox(Generic[T]):
-    """Any thread puts, one takes."""
+    """Any thread puts, one takes.
+
+    Not a ``queue.SimpleQueue``: its ``get`` with a timeout waits for ever when the thread is put aside for longer than
+    the timeout on its way to sleep (seen with CPython 3.11.7 and 3.12.1). Not a ``queue.Queue``: that one puts under a
+    lock, so neither a finalizer nor a signal handler may put anything while it is held.
+    """
 
     __slots__ = ("_bell", "_items")
 

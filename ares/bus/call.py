@@ -9,11 +9,13 @@ wakes its caller once.
 """
 
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 from ares.context import Context
 from ares.errors import PluginError
+from ares.postbox import longest_wait
 
 #: Characters of an exception's message that are kept.
 _LONGEST: Final = 500
@@ -41,8 +43,11 @@ class Latch:
 
     def wait(self, seconds: float) -> bool:
         """Wait until it opens, at most so long. Returns whether it has."""
-        if not self._gate.acquire(timeout=min(max(seconds, 0), threading.TIMEOUT_MAX)):
-            return False
+        until = time.monotonic() + seconds
+        while not self._gate.acquire(timeout=min(max(seconds, 0), longest_wait())):
+            seconds = until - time.monotonic()
+            if seconds <= 0:
+                return False
         self._gate.release()  # for others that wait
         return True
 

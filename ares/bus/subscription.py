@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from ares.bus.lane import REST, Counts, EventLane
 from ares.events import Delivery, Event, EventFilter
-from ares.postbox import new_bell, ring
+from ares.postbox import longest_wait, new_bell, ring
 
 #: More events than there will ever be: nobody sleeps.
 _NEVER: Final = 1 << 62
@@ -86,7 +86,7 @@ class BusSubscription:
     def _sleep(self, until: float | None) -> None:
         """Sleep until it is worth looking again."""
         now = time.monotonic()
-        pause = threading.TIMEOUT_MAX if until is None else max(0.0, min(until - now, threading.TIMEOUT_MAX))
+        pause = longest_wait() if until is None else max(0.0, min(until - now, longest_wait()))
         with self._lock:
             rest = self._rests_until - now
             needed = self._events.half if rest > 0 else 1

@@ -13,6 +13,7 @@ from contextvars import Context as ContextVars
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import attrs
@@ -189,8 +190,8 @@ class Attempt:
             agent_type=spec.agent_type,
             status=StepStatus.RUNNING,
             attempt=self.number,
-            inputs=inputs,
-            metadata=spec.metadata,
+            inputs=MappingProxyType(dict(inputs)),  # plugins see it, too
+            metadata=MappingProxyType(spec.metadata),
             started_at=datetime.now(UTC),
         )
 

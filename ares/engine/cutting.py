@@ -211,7 +211,7 @@ class Cutting:
                 self._abandon(attempt, self._stop or "")
             driver.crew.leave(attempt)  # also where its answer was lost to a Ctrl-C
         driver.unsettled = 0
-        if driver.walk.state.ended is not None and not driver.conclude():
+        if driver.walk.state.ended is not None and not driver.end_now():
             driver.finish(ExecutionStatus.INTERRUPTED)  # its end was not even handed over
         self.try_finish()
 

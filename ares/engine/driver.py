@@ -460,6 +460,13 @@ class Driver:
             self._ended(ended, ticket)
         return True
 
+    def end_now(self) -> bool:
+        """As ``conclude``, and wait for nobody who is told of the end."""
+        ended, ticket = self.walk.state.ended, self._end_ticket
+        if ended is not None and ticket is not None and ticket.done and ticket.error is None:
+            self.finish(ended.status)
+        return self.conclude()
+
     def _ended(self, ended: f.Ended, ticket: Ticket) -> None:
         if ticket.error is not None:
             if not self.options.is_best_effort:

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -297,7 +298,7 @@ class Engine:
             pool=self.pool,
             bus=self.bus,
             calls=begun.definition.calls,
-            metadata=begun.metadata,
+            metadata=MappingProxyType(dict(begun.metadata)),  # plugins see it, too
             variables=variables,
             remembered=begun.remembered,
             keeps_references=references,

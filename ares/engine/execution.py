@@ -9,9 +9,9 @@ from typing import Protocol
 from ares.engine.attempt import current
 from ares.engine.driver import Driver
 from ares.engine.notices import notices
-from ares.engine.options import longest_wait
 from ares.engine.results import WorkflowResult
 from ares.events import Event
+from ares.postbox import longest_wait
 from ares.records import ExecutionStatus, Progress
 
 #: Seconds between two looks at an execution that another process walks.

@@ -10,8 +10,8 @@ from queue import Empty
 
 from ares.engine.driver import Driver
 from ares.engine.notices import notices
-from ares.engine.options import INTERRUPT_COMMIT, INTERRUPT_GRACE, LONGEST_WAIT, longest_wait
-from ares.postbox import Postbox
+from ares.engine.options import INTERRUPT_COMMIT, INTERRUPT_GRACE
+from ares.postbox import LONGEST_WAIT, Postbox, longest_wait
 
 Message = Callable[[], None]
 

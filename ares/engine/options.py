@@ -1,7 +1,6 @@
 """How a Runtime wants its walks walked."""
 
 import random
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import StrEnum
@@ -20,15 +19,6 @@ INTERRUPT_COMMIT = 3.0
 CLOSE_COMMIT = 2.0
 #: Seconds after which a commit that was waited for counts as failed; beyond all that the journal itself tries.
 COMMIT_TIMEOUT = 120.0
-#: The longest that a thread waits without looking up, in seconds; and the main thread, which a signal fails to wake
-#: when it comes right before the wait.
-LONGEST_WAIT = 30.0
-LONGEST_MAIN_WAIT = 0.5
-
-
-def longest_wait() -> float:
-    """The longest that the calling thread may wait without looking up, in seconds."""
-    return LONGEST_MAIN_WAIT if threading.current_thread() is threading.main_thread() else LONGEST_WAIT
 
 
 class StepsOn(StrEnum):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar, overload
 
 import attrs
@@ -58,7 +59,7 @@ def step_result(instance: Instance) -> StepResult:
         reason=reason,
         attempts=instance.attempt,
         duration=instance.duration,
-        metadata=spec.metadata,
+        metadata=MappingProxyType(spec.metadata),
     )
 
 
@@ -89,7 +90,7 @@ def _element_result(owner: Instance, index: int) -> StepResult:
         output=parts.outputs[index] if done else None,
         attempts=parts.attempts.get(index, began),
         duration=parts.durations[index],
-        metadata=owner.node.spec.metadata,
+        metadata=MappingProxyType(owner.node.spec.metadata),
     )
 
 

@@ -23,6 +23,8 @@ _EXIT_SECONDS = 0.5
 _EXIT_COMMIT = 0.5
 
 
+#: Seconds that the plugins have to stop, or half of what there is in all: one that hangs costs as much.
+_PLUGIN_SECONDS = 3.0
 #: Seconds beyond its timeout that a close may take for the store.
 _GRACE = 5.0
 
@@ -46,8 +48,9 @@ class Parts:
         try:
             until = time.monotonic() + timeout
             self.engine.close(timeout, commit)
-            # They may have something to write, so the journal is still there. Whoever hangs costs what time is left.
-            self.bus.stop(max(commit, until - time.monotonic()))
+            # They may have something to write, so the journal is still there.
+            left = min(until - time.monotonic(), max(_PLUGIN_SECONDS, timeout / 2))
+            self.bus.stop(max(commit, left))
             self.journal.close(max(1.0, min(timeout, _GRACE)))
         finally:
             self._lock.release()

@@ -365,34 +365,42 @@ def test_many_may_close_at_once_from_everywhere(store: str | None) -> None:
 
 
 class Doorkeeper:
-    """A SQLite store that lets an execution in only when the test says so."""
+    """A SQLite store that lets an execution in, or on, only when the test says so."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *, is_before: bool) -> None:
         self._inner = SqliteStore(file)
+        self._is_before = is_before
         self.reached, self.gate = HelpersGate(), HelpersGate()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def create(self, *args: Any) -> Any:
+        claim = None if self._is_before else self._inner.create(*args)
         self.reached.open()
         self.gate.wait()
-        return self._inner.create(*args)
+        return claim or self._inner.create(*args)
 
 
+@pytest.mark.parametrize("is_before", [True, False], ids=["before it is stored", "after it is stored"])
 @pytest.mark.parametrize("how", ["run", "submit"])
-def test_a_run_that_a_close_overtakes_before_it_is_stored_says_that_the_runtime_is_closed(
-    tmp_path: Path, how: str
+def test_a_run_that_a_close_overtakes_says_that_the_runtime_is_closed(
+    tmp_path: Path, how: str, is_before: bool
 ) -> None:
-    store = Doorkeeper(tmp_path / "ares.db")
+    file = tmp_path / "ares.db"
+    store = Doorkeeper(file, is_before=is_before)
     rt = Runtime(store)  # type: ignore[arg-type]
-    run = Task(getattr(rt, how), chain(2), execution_id="e")
+    wf = chain(2)
+    run = Task(getattr(rt, how), wf, execution_id="e")
     store.reached.wait()
     rt.close()
     store.gate.open()
 
     with pytest.raises(RuntimeClosedError):
         run.result()
+    if not is_before:
+        with Runtime(file) as again:
+            assert again.resume("e", wf).status is ExecutionStatus.COMPLETED
 
 
 @pytest.mark.parametrize("what", ["run", "resume", "result", "submit and result"])

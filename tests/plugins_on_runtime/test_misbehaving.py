@@ -160,7 +160,7 @@ def test_the_hung_call_is_told_that_it_should_end(runtime: Make) -> None:
     result = rt.run(chain(2))
 
     assert result.status is ExecutionStatus.COMPLETED
-    assert told == [True]
+    eventually(lambda: told == [True])
 
 
 def test_close_waits_for_a_hung_plugin_no_longer_than_its_timeout(runtime: Make, store: str | None, gate: Gate) -> None:

@@ -187,11 +187,9 @@ HOOKS = ["before_execution", "before_step", "after_step", "after_execution"]
 
 @pytest.mark.parametrize("is_submitted", [False, True])
 @pytest.mark.parametrize("place", HOOKS)
-def test_a_hung_hook_holds_up_no_close(
-    runtime: Make, store: str | None, gate: Gate, place: str, is_submitted: bool
-) -> None:
+def test_a_hung_hook_holds_up_no_close(runtime: Make, gate: Gate, place: str, is_submitted: bool) -> None:
     """Although the plugin's own timeout is far away."""
-    rt = runtime(store, plugins=[Everywhere("stuck", place, gate.pass_through, timeout=60.0)])
+    rt = runtime(plugins=[Everywhere("stuck", place, gate.pass_through, timeout=60.0)])
     run = Task(lambda: rt.submit(chain(3)).result(30) if is_submitted else rt.run(chain(3)))
     gate.await_entry()
     began = time.monotonic()
