@@ -45,8 +45,12 @@ def ask(bus: EventBus | None, capability: Capability, method: str, state: Any) -
     find = getattr(bus, "plugins_by_cap", None)
     if find is None:
         return ()
+    try:
+        found = find(capability)
+    except Exception as error:  # a wrapper's, say
+        return (Asked(f"whoever has {capability.value}", problem=error),)
     asked = []
-    for ref in find(capability):
+    for ref in found:
         try:
             asked.append(Asked(ref.name, ref.ask(method, state)))
         except Exception as error:

@@ -261,9 +261,10 @@ class Runtime:
         try:
             with self._unless_closed():
                 begun = begin()
-            if isinstance(begun, WorkflowResult):
-                return begun
-            return self._told(engine.walk(begun, current.get()))
+                if isinstance(begun, WorkflowResult):
+                    return begun
+                result = engine.walk(begun, current.get())
+            return self._told(result)
         except BaseException as error:
             # A Ctrl-C may come before the walk has the claim, or after it was done with it.
             if isinstance(begun, Begun) and not isinstance(error, Exception):

@@ -1,7 +1,10 @@
 """The expression router: rules in order, conditions that can do no harm, and what is said of those that are wrong."""
 
+import inspect
 import json
+import os
 import threading
+import warnings
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -193,6 +196,8 @@ def test_it_is_a_router_without_hooks(new_bus: NewBus) -> None:
         ("'x' * 1000000000", "only numbers are multiplied"),
         ("'%1000000000d' % 1", "% of a text"),
         ("output and 1 / 0", "1 / 0 fails whatever it is given"),
+        ("round(5, -1000000000)", "over 100 digits"),
+        ("sum([[1]], [])", "fails whatever it is given"),
     ],
 )
 def test_an_expression_that_is_none_or_reaches_too_far_is_refused_with_the_rule(expression: str, problem: str) -> None:
@@ -289,6 +294,11 @@ def test_whatever_is_written_is_a_rule_or_is_refused(text: str) -> None:
         ("output ** 2 == 9", 3, True),
         ("{'a': output}['a'] == 1", 1, True),
         ("  True ", None, True),
+        ("[row for row in output if row.bad] == []", [{"bad": 0, "data": [0] * 2_000}], True),
+        ("[row.data for row in output] != []", [{"data": [0] * 2_000}], True),
+        ("[x + 1 for x in output] == [2]", [1], True),
+        ("str(round(output, 1)) == '1.2'", 1.23, True),
+        ("len([x for row in output for x in row]) == 4", [[1, 2], [3, 4]], True),
     ],
 )
 def test_what_an_expression_can_say(expression: str, output: Any, expected: bool) -> None:
@@ -319,6 +329,16 @@ def test_an_output_that_holds_itself_or_is_long_is_not_searched() -> None:
         ("output + output", "x" * 60_000),
         ("[x for x in output]", range(1_000_000)),
         ("1 / output", 0),
+        ("round(1, output)", -(10**9)),
+        ("sum([output], [])", [1]),
+        ("str(output)", [1]),
+        ("[sorted(output) for x in output]", list(range(5_000))),
+        ("[output[:] for x in output]", list(range(5_000))),
+        ("[output + output for x in output]", "x" * 5_000),
+        ("output.gi_frame", (x for x in ())),
+        ("output.f_globals", inspect.currentframe()),
+        ("output.path", os),
+        ("output.os", SimpleNamespace(os=os)),
     ],
 )
 def test_what_goes_wrong_in_an_evaluation_is_a_rule_that_failed(expression: str, output: Any) -> None:
@@ -464,14 +484,24 @@ def test_without_simpleeval_an_expression_is_refused_and_callables_do(monkeypatc
         expressions._evaluator.cache_clear()
 
 
+def test_an_evaluation_leaves_the_warnings_of_the_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = Rule("[n for n in output if n > 1] == [2]", "left")
+
+    def fail(*_args: Any, **_kwargs: Any) -> None:
+        pytest.fail("it changed the filters, which all threads share")
+
+    monkeypatch.setattr(warnings, "catch_warnings", fail)
+
+    assert rule.holds(at([1, 2]))
+
+
 def test_simpleeval_is_imported_with_the_first_expression() -> None:
     program = """
         import sys
         import ares
         from ares.plugins import CheckpointPlugin
         print("ares.plugins._rules" in sys.modules)
-        from ares.plugin.engine_bus import Stages
-from ares.plugins import ExpressionRouter, Rule
+        from ares.plugins import ExpressionRouter, Rule
         ExpressionRouter([Rule(lambda output, variables: True, "left")])
         print("simpleeval" in sys.modules)
         Rule("True", "left")

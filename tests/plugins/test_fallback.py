@@ -310,6 +310,27 @@ def test_a_router_that_does_not_start_is_passed_over_and_one_that_does_not_stop_
     assert "router 'stubborn' did not stop: OSError: no file" in str(error)
 
 
+def test_a_router_that_took_too_long_to_start_is_passed_over_and_stopped_all_the_same(
+    new_bus: NewBus, gate: Gate
+) -> None:
+    log = Log()
+
+    def start(ctx: Context, bus: EventBus) -> None:
+        gate.pass_through()
+        log.add("started")
+
+    slow = Says(to("left"), "slow", start=start, stop=lambda ctx: log.add("stopped"), timeout=SOON)
+    chain = FallbackRouter([slow, Says(to("right"))])
+    bus = new_bus(chain)
+    assert decision_of(bus, at()).targets == ("right",)
+
+    gate.open()
+    until(lambda: chain._seats[0]._stuck is None)
+
+    assert bus.stop() == ()
+    assert log.lines == ["started", "stopped"]
+
+
 def test_a_memory_router_in_a_chain_asks_while_the_step_runs(runtime: Make, store: str | None) -> None:
     has_advised = threading.Event()
     memory = Memory(lambda state: has_advised.set() or advice("left")(state))  # type: ignore[func-returns-value]
@@ -371,6 +392,16 @@ def test_a_chain_that_could_not_be_asked_is_refused(routers: Any, problem: str) 
         FallbackRouter(routers)
 
 
+def test_one_router_cannot_be_in_a_chain_twice_but_names_can() -> None:
+    router = Says(abstains)
+    with pytest.raises(UsageError, match="router 2 of 'fallback' is in the chain already"):
+        FallbackRouter([router, router])
+
+    chain = FallbackRouter([Says(abstains, "a"), Says(abstains, "a #3"), Says(abstains, "a"), Says(abstains, "a")])
+
+    assert list(chain.tallies) == ["a", "a #3", "a #3'", "a #4"]
+
+
 def test_an_async_route_is_refused() -> None:
     async def route(ctx: Context, state: RouteState) -> None: ...
 
@@ -396,6 +427,18 @@ def test_it_can_be_asked_without_a_bus_and_after_its_end_falls_back(new_bus: New
     bus.stop()
 
     assert chain.route(alone(), at()).reason == "no router had an answer: says was stopped"
+
+
+def test_a_router_that_gets_no_thread_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    chain = FallbackRouter([Says(to("left"))])
+    monkeypatch.setattr(threading.Thread, "start", fail)
+
+    reason = chain.route(alone(), at()).reason
+
+    assert reason == "no router had an answer: says got no thread: can't start new thread"
 
 
 def test_it_is_found_as_a_router(new_bus: NewBus) -> None:

@@ -521,6 +521,21 @@ def test_a_bus_in_which_nobody_can_be_found_leaves_it_its_rules(new_bus: NewBus)
     assert decision_of(bus, at()).targets == ("right",)
 
 
+def test_a_wrapper_whose_directory_raises_leaves_it_its_rules_and_is_told(new_bus: NewBus) -> None:
+    class Lost(Forwarding):
+        def plugins_by_cap(self, cap: Capability) -> Any:
+            raise LookupError("no directory")
+
+    bus = new_bus(Memory(advice("left")), Wrapped(MemoryRouter([OTHERWISE]), Lost))
+    bus.before_execution(begun())
+    heard = Heard(bus, "router.peer_failed")
+
+    bus.before_step("e", running())
+
+    assert decision_of(bus, at()).targets == ("right",)
+    assert {told["problem"] for _, told in heard()} == {"LookupError: no directory"}
+
+
 def test_memories_are_found_whatever_the_order_of_registration(new_bus: NewBus) -> None:
     bus = new_bus(MemoryRouter(), Memory(advice("left")))
 

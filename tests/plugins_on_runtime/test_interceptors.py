@@ -31,7 +31,18 @@ from ares.errors import (
     StepCancelledError,
 )
 from tests.bus.players import Gate
-from tests.engine.helpers import Task, chain, events_of, eventually, fan, seconds_since, single, statuses, types_of
+from tests.engine.helpers import (
+    LIMIT,
+    Task,
+    chain,
+    events_of,
+    eventually,
+    fan,
+    seconds_since,
+    single,
+    statuses,
+    types_of,
+)
 from tests.plugins_on_runtime.players import SOON, Asked, about, first_raises, naming, of
 
 Make = Callable[..., Runtime]
@@ -705,14 +716,17 @@ def test_a_step_that_fails_fast_while_another_is_being_asked_about_keeps_that_fr
     runtime: Make, store: str | None, gate: Gate
 ) -> None:
     ran: list[str] = []
+    has_begun = threading.Event()
     wf = Workflow("w", fail_fast=True)
 
     def fails() -> None:
+        has_begun.set()
         gate.await_entry()
         raise ValueError("no")
 
     wf.step(fails, id="fails")
-    wf.step(lambda: ran.append("ran"), id="asked")
+    wf.step(lambda: has_begun.wait(LIMIT), id="first")  # the interceptor is asked about one step at a time
+    wf.step(lambda first: ran.append("ran"), id="asked")
     rt = runtime(store, plugins=[asked_at(gate, "asked")], steps_on="workers", max_workers=3)
     running = Task(rt.run, wf, execution_id="e")
 
@@ -721,7 +735,7 @@ def test_a_step_that_fails_fast_while_another_is_being_asked_about_keeps_that_fr
     result = running.result()
 
     assert ran == []
-    assert statuses(result) == {"fails": "FAILED", "asked": "SKIPPED"}
+    assert statuses(result) == {"fails": "FAILED", "first": "COMPLETED", "asked": "SKIPPED"}
 
 
 def test_a_timeout_of_the_step_does_not_count_while_interceptors_are_asked(runtime: Make, store: str | None) -> None:

@@ -40,7 +40,7 @@ from ares.plugin import Capability, EventBus
 from ares.stores.sqlite import SqliteStore
 from tests.bus.players import Gate, Listener, Log, Named, Servant
 from tests.engine.helpers import Child, Task, Threads, chain, eventually, fan, open_files, seconds_since, single
-from tests.engine.helpers import Gate as HelpersGate
+from tests.engine.helpers import Gate as StoreGate
 from tests.plugins_on_runtime.players import Asked, Diary, Everywhere, Signpost, naming, raises
 
 Make = Callable[..., Runtime]
@@ -370,7 +370,7 @@ class Doorkeeper:
     def __init__(self, file: Path, *, is_before: bool) -> None:
         self._inner = SqliteStore(file)
         self._is_before = is_before
-        self.reached, self.gate = HelpersGate(), HelpersGate()
+        self.reached, self.gate = StoreGate(), StoreGate()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -561,6 +561,7 @@ def test_two_plugins_that_call_one_another_from_two_executions_are_told_at_once(
 # --- nothing is left ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.case("C050")
 def test_each_close_gives_back_every_thread_and_every_file_of_its_plugins(tmp_path: Path) -> None:
     import pykka

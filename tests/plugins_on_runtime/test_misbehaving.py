@@ -230,6 +230,7 @@ class Citizen(pykka.ThreadingActor):
         return message
 
 
+@pytest.mark.slow
 def test_all_villains_at_once(runtime: Make, store: str | None, gate: Gate) -> None:
     deeds: list[Any] = [raises, exits, interrupts, is_strange, gate.pass_through]
     log = Log()

@@ -464,6 +464,7 @@ def test_the_metadata_of_a_run_is_there_in_every_hook(runtime: Make, store: str 
 # --- one slow plugin for many ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_slow_plugin_that_many_executions_share_is_only_busy(runtime: Make, store: str | None) -> None:
     """Two hundred executions queue for it, each for far longer than one call may take; those that wait too long are
     told that it is busy, and nobody takes it for hung."""

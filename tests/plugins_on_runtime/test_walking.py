@@ -185,6 +185,7 @@ def test_a_random_walk_with_plugins_comes_to_what_it_comes_to_without(
 HOOKS = ["before_execution", "before_step", "after_step", "after_execution"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_submitted", [False, True])
 @pytest.mark.parametrize("place", HOOKS)
 def test_a_hung_hook_holds_up_no_close(runtime: Make, gate: Gate, place: str, is_submitted: bool) -> None:
@@ -201,6 +202,7 @@ def test_a_hung_hook_holds_up_no_close(runtime: Make, gate: Gate, place: str, is
         run.result(3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", HOOKS)
 def test_an_execution_that_was_closed_in_a_hung_hook_goes_on_later(
     runtime: Make, tmp_path: Path, gate: Gate, place: str
@@ -242,6 +244,7 @@ def test_a_cancel_in_the_middle_of_a_hook_ends_the_execution(
     assert 2 not in ran
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["before_execution", "before_step", "after_step", "after_execution", "interceptor"])
 def test_ctrl_c_in_the_middle_of_a_hook_interrupts_and_nothing_runs_twice(tmp_path: Path, place: str) -> None:
     program = """
