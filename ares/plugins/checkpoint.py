@@ -11,7 +11,7 @@ again only once the call before was answered.
 
 import threading
 from contextlib import suppress
-from typing import Final
+from typing import Final, cast
 
 from ares.errors import UsageError
 from ares.events import EventFilter, EventType
@@ -50,8 +50,8 @@ class CheckpointPlugin(Plugin):
         """Begin to flush at the interval."""
         self._bus = bus
         self._journal = ctx.journal
-        if isinstance(bus, PluginDirectory):
-            self._timer = _Timer(self.name, self.interval, bus, bus)
+        if hasattr(bus, "plugins_by_cap"):  # of a wrapper that forwards what it is asked for, no type says so
+            self._timer = _Timer(self.name, self.interval, bus, cast("PluginDirectory", bus))
             self._timer.start()
 
     def stop(self, ctx: Context) -> None:  # noqa: ARG002 - a contract's word

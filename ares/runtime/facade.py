@@ -287,9 +287,8 @@ class Runtime:
         request = self._request(definition, inputs, execution_id, metadata, timeout, None)
         with self._unless_closed():
             begun = self._begin(engine, definition, request, if_exists, ExecutionStatus.PENDING)
-        if isinstance(begun, WorkflowResult):
-            return Execution(self, request.execution_id, None)
-        return Execution(self, request.execution_id, engine.submit(begun))
+            driver = None if isinstance(begun, WorkflowResult) else engine.submit(begun)
+        return Execution(self, request.execution_id, driver)
 
     def _parent(self, engine: Engine) -> Attempt | None:
         """The step that a run is nested in, if it is one of this Runtime's own."""
