@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ares
-from ares import RecoveryPolicy, Runtime, StepSpec, Workflow, errors
+from ares import Runtime, StepSpec, Workflow, errors
 from ares.errors import AresError, NotBuiltError
 
 PROMISED = {
@@ -117,7 +117,6 @@ def body() -> None:
     ("feature", "options"),
     [
         ("interrupt", {"interrupt": "Really?"}),
-        ("recovery", {"recovery": RecoveryPolicy("skip")}),
         ("executor", {"executor": "process"}),
         ("pool", {"pool": "gpu"}),
     ],

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ares.engine.attempt import Attempt
-from ares.engine.jobs import Answer, unrouted
+from ares.engine.jobs import Answer, needs_recovery, recovers, unrouted
 from ares.engine.options import CANCEL_GRACE, INTERRUPT_GRACE
 from ares.engine.timers import Timer
 from ares.errors import StepCancelledError, StepTimeoutError, StoreError
@@ -62,8 +62,25 @@ class Cutting:
             error = StepTimeoutError(attempt.path, timeout)
             retryable = attempt.kind is WorkKind.BODY
             draw = driver.options.draw()
-            answer = Failure(describe(error), error, retryable=retryable, draw=draw, duration=timeout)
+            answer = failure = Failure(describe(error), error, retryable=retryable, draw=draw, duration=timeout)
+            if needs_recovery(attempt, retryable=retryable):
+                self._recover(attempt, failure, error)
+                return
         driver.answered(attempt, answer)
+
+    def _recover(self, attempt: Attempt, failure: Failure, error: StepTimeoutError) -> None:
+        """Ask whether a step whose last attempt was overdue is to be recovered."""
+        driver = self._driver
+        said: list[bool] = []
+        driver.unsettled += 1
+
+        def answered() -> None:
+            owner = attempt.driver
+            owner.unsettled = max(0, owner.unsettled - 1)
+            failure.recovers = said == [True]
+            owner.answered(attempt, failure)
+
+        driver.dispatch.send(lambda: said.append(recovers(attempt, error)), answered)
 
     def child_overdue(self, command: StartTimer, attempt: int) -> None:
         """A sub-workflow's time may be up."""

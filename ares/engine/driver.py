@@ -44,6 +44,9 @@ from ares.walk.table import Phase
 from ares.walk.walk import CutShort, RetryIn, StartTimer, Walk, Work, WorkKind
 from ares.workflow import Call
 
+#: With a step: its replacement among the calls of agents.
+REPLACEMENT = "replacement"
+
 
 @attrs.define(eq=False)
 class Setting:
@@ -154,8 +157,11 @@ class Driver:
             fn(*args)
 
     def call_of(self, instance: Instance) -> Call:
-        """The function of a step, or the agent that stands for it."""
-        return instance.node.run or self._setting.calls[instance.node]
+        """The function of a step, or the agent that stands for it, or for it once it was recovered."""
+        calls, node = self._setting.calls, instance.node
+        if instance.recoveries and (node, REPLACEMENT) in calls:
+            return calls[node, REPLACEMENT]
+        return node.run or calls[node]
 
     def copy_variables(self) -> ContextVars:
         """The caller's context variables, for one attempt."""

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from ares.engine.attempt import Attempt, current
-from ares.engine.driver import Driver, Setting
+from ares.engine.driver import REPLACEMENT, Driver, Setting
 from ares.engine.histories import Histories
 from ares.engine.loops import Mail, WalksThread, walk_here
 from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, COMMIT_TIMEOUT, Options
@@ -141,15 +141,25 @@ class Engine:
         while waiting:
             each = waiting.pop()
             for node in each.nodes:
-                if node.run is None and node.child is None:
-                    fn = self._agents.get(node.spec.agent_type)
-                    if fn is None:
-                        names = ", ".join(map(repr, self._agents)) or "none"
-                        problem = f"agent_type {node.spec.agent_type!r} is not registered (agents: {names})"
-                        raise DefinitionError(each.workflow.id, problem, node.id)
+                if node.child is not None:
+                    continue
+                if node.run is None:
+                    fn = self._agent(each, node.id, "agent_type", node.spec.agent_type)
                     calls[node] = bind_call(fn, node, each)
+                recovery = node.spec.recovery
+                if recovery is not None and recovery.replacement_agent is not None:
+                    fn = self._agent(each, node.id, "replacement_agent", recovery.replacement_agent)
+                    calls[node, REPLACEMENT] = bind_call(fn, node, each)
             waiting.extend(each.children)
         return calls
+
+    def _agent(self, graph: Graph, step_id: str, field: str, name: str) -> Callable[..., Any]:
+        fn = self._agents.get(name)
+        if fn is None:
+            names = ", ".join(map(repr, self._agents)) or "none"
+            problem = f"{field} {name!r} is not registered (agents: {names})"
+            raise DefinitionError(graph.workflow.id, problem, step_id)
+        return fn
 
     # --- beginning ----------------------------------------------------------------------------------------
 

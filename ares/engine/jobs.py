@@ -33,11 +33,11 @@ from ares.errors import (
     WriteError,
 )
 from ares.plugin.verdicts import HookAction, HookResult
-from ares.records import ErrorInfo, RouteState
+from ares.records import ErrorInfo, RouteState, StepFailure
 from ares.walk import facts as f
 from ares.walk.conclude import first_failure
 from ares.walk.instance import living
-from ares.walk.judge import Failure, describe, type_name
+from ares.walk.judge import Failure, describe, may_recover, may_try_again, type_name
 from ares.walk.route import check_route, decide_route
 from ares.walk.state import Instance
 from ares.walk.walk import WorkKind
@@ -370,9 +370,37 @@ def _failure(attempt: Attempt, error: BaseException, seconds: float) -> Failure:
     failure.not_done = isinstance(error, NotDone)
     if attempt.kind is WorkKind.BODY and not isinstance(error, _BROKEN):
         failure.retryable, failure.retry_after = _retry_of(attempt, error)
+        if not attempt.cancelled and needs_recovery(attempt, retryable=failure.retryable):
+            attempt.stop_clock()
+            failure.recovers = recovers(attempt, error)
     let_go(error)
     failure.error = describe(error, _trace(error))
     return failure
+
+
+def needs_recovery(attempt: Attempt, *, retryable: bool) -> bool:
+    """Whether an attempt that failed is the last, and its step has a policy for that."""
+    instance = attempt.instance
+    is_last = not may_try_again(instance, attempt.number, retryable=retryable)
+    return is_last and attempt.kind is WorkKind.BODY and may_recover(instance)
+
+
+def recovers(attempt: Attempt, error: BaseException) -> bool:
+    """Whether the step is to be recovered: what the recovery plugins say, and yes if there are none. Waits for them."""
+    driver, instance = attempt.driver, attempt.instance
+    if not driver.stages.has_recovery:
+        return True
+    scope = instance.scope
+    failure = StepFailure(
+        driver.execution_id,
+        scope.graph.workflow.id,
+        instance.node.id,
+        instance.path,
+        scope.round,
+        attempt.number,
+        error,
+    )
+    return driver.bus.should_recover(driver.execution_id, failure, driver.telling.state_of(instance))
 
 
 def _retry_of(attempt: Attempt, error: BaseException) -> tuple[bool, float | None]:
@@ -428,4 +456,4 @@ def _trace(error: BaseException | None) -> str:
         return f"<the traceback cannot be shown: {type(inner).__name__}>"
 
 
-__all__ = ["Answer", "decide", "perform", "unrouted"]
+__all__ = ["Answer", "decide", "needs_recovery", "perform", "recovers", "unrouted"]

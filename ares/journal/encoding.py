@@ -184,6 +184,7 @@ _FIELDS: Final[dict[type, tuple[_Field, ...]]] = {
         _DURATION,
         _Field("unknown", "u", form.BOOL),
         _Field("retryable", "again", form.BOOL),
+        _Field("recovery", "rec", form.INT),
     ),
     f.Completed: (_ROUND, _EPOCH, _ATTEMPT),
     f.Skipped: (_ROUND, _EPOCH, _Field("reason", "why", form.choice(f.SkipReason)), _Field("origin", "of", form.TEXT)),

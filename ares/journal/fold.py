@@ -43,6 +43,8 @@ SCHEMA_VERSION: Final = 1
 
 Reducer = Callable[[Any, Any], Any]
 
+_AFTER: Final = {f.After.FINAL: StepStatus.FAILED, f.After.SKIP: StepStatus.SKIPPED}
+
 
 class Fold:
     """Adds up the journal of one execution, entry by entry, into its ``ExperienceCheckpoint``.
@@ -204,9 +206,11 @@ class Fold:
             self._decided(fact, fact.targets, "", "step")
 
     def _on_failed(self, fact: f.Failed) -> None:
-        step = self._moved(fact, StepStatus.FAILED if fact.after is f.After.FINAL else StepStatus.RUNNING)
+        step = self._moved(fact, _AFTER.get(fact.after, StepStatus.RUNNING))
+        if fact.after is f.After.SKIP:
+            step.reason = f.SkipReason.RECOVERED.value
         step.attempts = fact.attempt
-        step.error = fact.error
+        step.error = None if fact.after is f.After.SKIP else fact.error
         step.duration = fact.duration
         self._errors.append(ErrorEntry(name_of(fact.path), fact.path, str(fact.error)))
 

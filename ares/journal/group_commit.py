@@ -34,6 +34,7 @@ from ares.journal.clerk import Clerk
 from ares.journal.commit_queue import CommitQueue
 from ares.journal.protocol import Append, Claim, Entry, Store, Ticket
 from ares.journal.queued import QueuedLog, QueuedTicket
+from ares.postbox import new_bell, ring
 
 #: Seconds after which a thread that waits looks for itself whether somebody leads.
 _RECHECK = 0.25
@@ -71,8 +72,9 @@ class GroupCommit:
         #: Gates of threads that lead when theirs is opened, first come first served; and gates to be opened.
         self._waiting: dict[threading.Lock, QueuedTicket] = {}
         self._to_open: list[threading.Lock] = []
-        #: How many threads waited for the last commit, the one who led included.
-        self._expected = 1
+        #: How many threads waited for the last commit beside the one who led, and what rings when as many do again.
+        self._others = 0
+        self._all_there = new_bell()
         #: Calls for the journal's thread to make, in order.
         self._outbox: list[tuple[Callable[[Any], None], Any]] = []
         #: Set once, with the mutex: nothing is taken any more.
@@ -191,6 +193,8 @@ class GroupCommit:
             ticket.gates = [*(ticket.gates or ()), gate]
             if leads:
                 self._waiting[gate] = ticket
+                if len(self._waiting) == self._others:
+                    ring(self._all_there)
         try:
             # Only now, with the gate in its place: a leader that leaves after this look will find it.
             if not leads or self._leading.locked():
@@ -226,17 +230,17 @@ class GroupCommit:
         Whoever walks alone waits for nobody. The others are at work meanwhile, and one commit less gives them more time
         than this takes.
         """
-        expected = self._expected
-        if expected < 2:  # noqa: PLR2004 - more than the one who leads
-            return
-        until = time.monotonic() + min(_GATHER, _GATHER_EACH * expected)
-        while len(self._waiting) + 1 < expected and time.monotonic() < until:
-            time.sleep(_GATHER_EACH)
+        with self._mutex:
+            others = self._others
+            if others <= len(self._waiting):
+                return
+            self._all_there.acquire(blocking=False)  # it may have been rung after the last one had gone
+        self._all_there.acquire(timeout=min(_GATHER, _GATHER_EACH * others))
 
     def _commit(self) -> None:
         with self._mutex:
             batch, appends, sync = self._queue.take()
-            self._expected = 1 + sum(1 for ticket in batch if ticket.gates)
+            self._others = sum(1 for ticket in batch if ticket.gates)
         if not batch:
             return
         results: Sequence[BaseException | None]

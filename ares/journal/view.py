@@ -98,6 +98,7 @@ _FAILURES: Final = {
     f.After.FINAL: EventType.STEP_FAILED.value,
     f.After.RETRY: EventType.STEP_RETRYING.value,
     f.After.RECONCILE: EventType.STEP_RECONCILING.value,
+    f.After.SKIP: EventType.STEP_SKIPPED.value,
 }
 #: A type of its own where none of those that ares emits would be true: that a plugin keeps an entry about an interrupt
 #: or a round is not the interrupt's or the round's own event.
@@ -236,6 +237,10 @@ def _failed(fact: f.Failed) -> _View:
         payload["delay"] = fact.delay
     if fact.unknown:
         payload["is_outcome_unknown"] = True
+    if fact.recovery:
+        payload["recovery"] = fact.recovery
+    if fact.after is f.After.SKIP:
+        payload["reason"] = f.SkipReason.RECOVERED.value
     return "step", payload
 
 

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from ares.plugins.expression import ExpressionRouter
     from ares.plugins.fallback import FallbackRouter, RouterTally
     from ares.plugins.memory import MemoryRouter, PrefetchCounts
+    from ares.plugins.recovery import BasicRecoveryPlugin
 
 __all__ = [
     "AgentStepResolver",
+    "BasicRecoveryPlugin",
     "CheckpointPlugin",
     "EvolutionRouter",
     "ExpressionRouter",
@@ -37,6 +39,7 @@ __all__ = [
 #: In which module what is imported late is found.
 _LATE = {
     "AgentStepResolver": "evolution",
+    "BasicRecoveryPlugin": "recovery",
     "EvolutionRouter": "evolution",
     "ExpressionRouter": "expression",
     "FallbackRouter": "fallback",

@@ -24,6 +24,7 @@ _AFTER: Final = {
     f.After.FINAL: Stimulus.FAILED,
     f.After.RETRY: Stimulus.RETRY,
     f.After.RECONCILE: Stimulus.RECONCILE,
+    f.After.SKIP: Stimulus.RECOVERED,
 }
 _BEGINS: Final = frozenset({Stimulus.STARTED, Stimulus.OPENED})
 #: What can happen to an attempt that was about to begin, by what interceptors said of it.

@@ -28,6 +28,7 @@ class SkipReason(StrEnum):
     CANCELLED = "cancelled"
     REJECTED = "rejected"
     VERDICT = "verdict"
+    RECOVERED = "recovered"
 
 
 BLOCKING = frozenset(
@@ -51,6 +52,7 @@ class After(StrEnum):
     FINAL = "final"
     RETRY = "retry"
     RECONCILE = "reconcile"
+    SKIP = "skip"
 
 
 # --- of the execution ----------------------------------------------------------------------------
@@ -200,6 +202,7 @@ class Succeeded:
 class Failed:
     """An attempt, a condition or a whole step with parts failed. ``delay`` is seconds until the retry, ``unknown``
     says that an at_most_once body may or may not have taken effect, ``retryable`` whether it might be retried if not.
+    ``recovery`` numbers the recovery that follows, from 1; 0 for none.
 
     ``exception`` is the living exception where it happened in this process; it is never stored.
     """
@@ -215,6 +218,7 @@ class Failed:
     duration: float = 0.0
     unknown: bool = False
     retryable: bool = True
+    recovery: int = 0
     exception: BaseException | None = attrs.field(default=None, eq=False, repr=False)
 
 

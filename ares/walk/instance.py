@@ -46,6 +46,7 @@ class Instance:
         "path",
         "phase",
         "reason",
+        "recoveries",
         "retryable",
         "scope",
         "settled",
@@ -69,6 +70,8 @@ class Instance:
         #: Attempts begun, those that a crash or an interrupt cut short not counted.
         self.attempt = 0
         self.crashes = 0
+        #: How often its recovery policy was applied.
+        self.recoveries = 0
         self.condition: bool | None = None
         #: An at_most_once body was cut short: it may or may not have taken effect.
         self.unknown = False

@@ -66,7 +66,7 @@ def _check_instance(instance: Instance) -> None:
         _must(instance.parts is not None if instance.is_map else instance.child is not None, where, "has no parts")
         _must(instance.child is None or instance.child.owner is instance, where, "is not the owner of its scope")
     retry = node.spec.retry
-    limit = 1 if retry is None or instance.is_map else retry.max_attempts
+    limit = (1 if retry is None or instance.is_map else retry.max_attempts) + instance.recoveries
     _must(instance.attempt <= limit, where, f"may be attempted {limit} times")
 
 

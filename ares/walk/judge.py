@@ -8,7 +8,7 @@ from ares.walk.facts import After, Failed
 from ares.walk.instance import Instance
 from ares.walk.stopping import is_cut, may_retry, stop_of
 from ares.walk.table import Phase
-from ares.workflow.policies import Delivery
+from ares.workflow.policies import Delivery, RecoveryStrategy
 
 
 def describe(error: BaseException, traceback: str = "") -> ErrorInfo:
@@ -37,6 +37,7 @@ class Failure:
         retry_after: the seconds that a ``RetryAfter`` asked for.
         draw: a number in [0, 1) for the jitter.
         not_done: whether the effect of an at_most_once body is known not to have happened.
+        recovers: whether the step's recovery policy is to be applied once its retries are spent.
         duration: seconds.
     """
 
@@ -46,6 +47,7 @@ class Failure:
     retry_after: float | None = None
     draw: float = 0.0
     not_done: bool = False
+    recovers: bool = False
     duration: float = 0.0
 
 
@@ -110,7 +112,9 @@ def refuse(instance: Instance, failure: Failure, *, stopping: bool = False) -> F
 def _retry(instance: Instance, failure: Failure, fact: Failed, *, stopping: bool) -> None:
     """Have what failed tried again, if there are attempts left and nothing stops it."""
     retry = instance.node.spec.retry
-    if not fact.retryable or fact.attempt >= (1 if retry is None else retry.max_attempts):
+    if not may_try_again(instance, fact.attempt, retryable=fact.retryable):
+        if failure.recovers and not stopping and may_retry(instance):
+            _recover(instance, fact)
         return
     if stopping or not may_retry(instance):
         fact.exception = cut_short(instance, fact.error, fact.exception)
@@ -121,6 +125,26 @@ def _retry(instance: Instance, failure: Failure, fact: Failed, *, stopping: bool
         fact.delay = failure.retry_after
     elif retry is not None and fact.attempt > 0:
         fact.delay = retry.delay(fact.attempt, failure.draw)
+
+
+def may_try_again(instance: Instance, attempt: int, *, retryable: bool) -> bool:
+    """Whether a failed attempt of this number leaves the step's retry policy another one."""
+    retry = instance.node.spec.retry
+    return retryable and attempt < (1 if retry is None else retry.max_attempts)
+
+
+def may_recover(instance: Instance) -> bool:
+    """Whether the step's recovery policy leaves it another recovery."""
+    policy = instance.node.spec.recovery
+    return policy is not None and instance.recoveries < policy.max_attempts
+
+
+def _recover(instance: Instance, fact: Failed) -> None:
+    """Apply the step's recovery policy: another attempt, perhaps by another agent, or none and no failure."""
+    policy = instance.node.spec.recovery
+    if policy is not None and may_recover(instance):
+        fact.recovery = instance.recoveries + 1
+        fact.after = After.SKIP if policy.strategy is RecoveryStrategy.SKIP else After.RETRY
 
 
 def cut_short(instance: Instance, info: ErrorInfo | None, cause: BaseException | None) -> StepCancelledError:

@@ -88,7 +88,7 @@ def _make_fresh(state: "State", entry: SetBack, epoch: int) -> None:
 def _reset(state: "State", instance: Instance, entry: SetBack, epoch: int) -> None:
     instance.phase = TRANSITIONS[instance.phase, Stimulus.SET_BACK]
     instance.epoch = epoch
-    instance.attempt = instance.crashes = 0
+    instance.attempt = instance.crashes = instance.recoveries = 0
     instance.condition = instance.output = instance.error = instance.exception = None
     instance.reason = instance.targets = instance.unrouted = None
     instance.origin = ""

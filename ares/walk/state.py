@@ -221,7 +221,11 @@ class State:
         instance.duration = fact.duration
         instance.retryable = fact.retryable
         self._know(instance, unknown=fact.unknown)
-        if fact.after is f.After.FINAL:
+        if fact.recovery:
+            instance.recoveries = fact.recovery
+        if fact.after is f.After.SKIP:
+            self._do_without(instance, f.SkipReason.RECOVERED)
+        elif fact.after is f.After.FINAL:
             if instance.index is not None:
                 instance.siblings.keep(instance)
             else:
@@ -248,8 +252,11 @@ class State:
             instance.siblings.keep(instance)
 
     def _skipped(self, fact: f.Skipped, instance: Instance) -> None:
-        instance.reason = f.SkipReason(fact.reason)
-        instance.origin = fact.origin
+        self._do_without(instance, f.SkipReason(fact.reason), fact.origin)
+
+    def _do_without(self, instance: Instance, reason: f.SkipReason, origin: str = "") -> None:
+        instance.reason = reason
+        instance.origin = origin
         instance.error = instance.exception = None
         if instance.index is not None:
             instance.siblings.keep(instance)

@@ -38,6 +38,7 @@ class Stimulus(StrEnum):
     RETRY = "failed, to be retried"
     RECONCILE = "outcome unknown, to be asked"
     FAILED = "failed for good"
+    RECOVERED = "failed, to be done without"
     SKIPPED = "skipped"
     ROUTED = "routed, or no route"
     CUT = "cut short"
@@ -71,6 +72,7 @@ TRANSITIONS: Final[dict[tuple[Phase, Stimulus], Phase]] = {
     (_P.RUNNING, _S.RETRY): _P.RETRYING,
     (_P.RUNNING, _S.RECONCILE): _P.RECONCILING,
     (_P.RUNNING, _S.FAILED): _P.FAILED,
+    (_P.RUNNING, _S.RECOVERED): _P.SKIPPED,
     (_P.RUNNING, _S.CUT): _P.PENDING,
     (_P.RUNNING, _S.CUT_UNKNOWN): _P.RECONCILING,
     (_P.RETRYING, _S.STARTED): _P.RUNNING,

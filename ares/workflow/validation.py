@@ -127,7 +127,7 @@ def check_step(workflow: "Workflow", spec: "StepSpec") -> None:
     )
     if problem:
         raise DefinitionError(workflow.id, problem, spec.id)
-    for feature in ("interrupt", "recovery", "executor", "pool"):
+    for feature in ("interrupt", "executor", "pool"):
         if getattr(spec, feature) is not None:
             raise NotBuiltError(feature, f"workflow {workflow.id!r}, step {spec.id!r}")
 

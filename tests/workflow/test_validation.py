@@ -18,9 +18,7 @@ from ares.workflow import (
     Loop,
     OnItemFailure,
     OnNoRoute,
-    RecoveryPolicy,
     RetryPolicy,
-    StepDefaults,
     StepSpec,
     Trigger,
     Workflow,
@@ -480,7 +478,7 @@ def test_a_workflow_without_steps_is_legal() -> None:
 
 @pytest.mark.parametrize(
     ("feature", "value"),
-    [("interrupt", "sure?"), ("recovery", RecoveryPolicy("skip")), ("executor", "process"), ("pool", "gpu")],
+    [("interrupt", "sure?"), ("executor", "process"), ("pool", "gpu")],
 )
 def test_a_field_whose_feature_is_not_built_is_refused_by_name(feature: str, value: Any) -> None:
     wf = only(StepSpec("me", nothing, **{feature: value}))
@@ -499,9 +497,7 @@ def test_a_loop_is_refused_by_name() -> None:
     assert caught.value.feature == "loop"
 
 
-def test_what_is_not_built_is_refused_in_defaults_and_in_sub_workflows_too() -> None:
-    with pytest.raises(NotBuiltError, match="recovery"):
-        only(StepSpec("me", nothing), defaults=StepDefaults(recovery=RecoveryPolicy("skip"))).validate()
+def test_what_is_not_built_is_refused_in_sub_workflows_too() -> None:
     with pytest.raises(NotBuiltError, match="loop"):
         only(StepSpec("me", workflow=Workflow("child", loop=Loop()))).validate()
 
