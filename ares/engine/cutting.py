@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ares.engine.attempt import Attempt
-from ares.engine.jobs import Answer, needs_recovery, recovers, unrouted
+from ares.engine.failing import needs_recovery, recovers
+from ares.engine.jobs import Answer, unrouted
 from ares.engine.options import CANCEL_GRACE, INTERRUPT_GRACE
 from ares.engine.timers import Timer
 from ares.errors import StepCancelledError, StepTimeoutError, StoreError

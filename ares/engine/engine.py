@@ -7,7 +7,6 @@ import contextvars
 import threading
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from hashlib import blake2b
@@ -17,18 +16,18 @@ from typing import Any
 import attrs
 
 from ares.engine.attempt import Attempt, current
-from ares.engine.driver import REPLACEMENT, Driver, Setting
+from ares.engine.definitions import Agents, Definition, Definitions
+from ares.engine.driver import Driver, Setting
 from ares.engine.histories import Histories
 from ares.engine.loops import Mail, WalksThread, walk_here
 from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, COMMIT_TIMEOUT, Options
 from ares.engine.pool import WorkerPool
-from ares.engine.replay import Replay, check_drift, check_inputs, codec_for, fold, nodes_of, replay
+from ares.engine.replay import Replay, check_drift, check_inputs, fold, replay
 from ares.engine.results import Kept, WorkflowResult, make_result, result_of_record
 from ares.engine.takeover import ResumeRequest, plan_set_back, take_up
 from ares.engine.variables import Values
 from ares.errors import (
     AttemptEnded,
-    DefinitionError,
     RuntimeClosedError,
     StoreError,
     UsageError,
@@ -38,31 +37,8 @@ from ares.journal.failures import afresh
 from ares.journal.protocol import Claim, Journal, NewExecution
 from ares.plugin.engine_bus import EngineBus
 from ares.records import ExecutionStatus
-from ares.values import Codec
 from ares.walk import facts as f
 from ares.walk.walk import Walk
-from ares.workflow import Call, Graph, Workflow, bind_call
-
-#: How many definitions an engine remembers: a program may make a workflow for each run.
-MAX_DEFINITIONS = 256
-
-Agents = Mapping[str, Callable[..., Any]]
-
-
-@attrs.frozen(eq=False)
-class Definition:
-    """A workflow ready to be walked: its graph, its codec, its agents' calls."""
-
-    graph: Graph
-    codec: Codec
-    calls: Mapping[Any, Call]
-    #: The steps as facts keep them.
-    nodes: tuple[tuple[str, str, tuple[str, ...]], ...]
-
-    @property
-    def id(self) -> str:
-        """The workflow's id."""
-        return self.graph.workflow.id
 
 
 @attrs.define(eq=False)
@@ -97,69 +73,13 @@ class Engine:
         self.journal = journal
         self.bus = bus
         self.options = options
-        self._agents = agents
+        self.definitions = Definitions(agents)
         self._lock = threading.Lock()
-        #: The definition last seen under each workflow id, the least recently used first.
-        self._definitions: OrderedDict[str, Definition] = OrderedDict()
         self._live: dict[str, Driver] = {}
         self._unwatch: dict[str, Callable[[], None]] = {}
         self._closing = False
         self.pool = WorkerPool(journal.name, max_workers)
         self.walks = WalksThread(journal.name)
-
-    # --- definitions ------------------------------------------------------------------------------------
-
-    def define(self, workflow: Workflow) -> Definition:
-        """Validate a workflow and bind its agents.
-
-        Raises:
-            DefinitionError: it cannot run.
-            NotBuiltError: it uses what does not exist yet.
-        """
-        graph = workflow.graph()
-        known = self.known(workflow.id)
-        if known is not None and known.graph is graph:
-            return known
-        agents = self._bind_agents(graph)
-        made = Definition(graph, codec_for(graph, agents.values()), agents, nodes_of(graph))
-        with self._lock:
-            self._definitions[workflow.id] = made
-            while len(self._definitions) > MAX_DEFINITIONS:
-                self._definitions.popitem(last=False)
-        return made
-
-    def known(self, workflow_id: str) -> Definition | None:
-        """The definition last seen under an id."""
-        with self._lock:
-            if workflow_id in self._definitions:
-                self._definitions.move_to_end(workflow_id)
-            return self._definitions.get(workflow_id)
-
-    def _bind_agents(self, graph: Graph) -> dict[Any, Call]:
-        calls: dict[Any, Call] = {}
-        waiting = [graph]
-        while waiting:
-            each = waiting.pop()
-            for node in each.nodes:
-                if node.child is not None:
-                    continue
-                if node.run is None:
-                    fn = self._agent(each, node.id, "agent_type", node.spec.agent_type)
-                    calls[node] = bind_call(fn, node, each)
-                recovery = node.spec.recovery
-                if recovery is not None and recovery.replacement_agent is not None:
-                    fn = self._agent(each, node.id, "replacement_agent", recovery.replacement_agent)
-                    calls[node, REPLACEMENT] = bind_call(fn, node, each)
-            waiting.extend(each.children)
-        return calls
-
-    def _agent(self, graph: Graph, step_id: str, field: str, name: str) -> Callable[..., Any]:
-        fn = self._agents.get(name)
-        if fn is None:
-            names = ", ".join(map(repr, self._agents)) or "none"
-            problem = f"{field} {name!r} is not registered (agents: {names})"
-            raise DefinitionError(graph.workflow.id, problem, step_id)
-        return fn
 
     # --- beginning ----------------------------------------------------------------------------------------
 

@@ -6,54 +6,37 @@ journaled and its body, or with a ``Failure`` that the walk's owner judges. The 
 the main thread, which is Ctrl-C and no step's failure.
 """
 
-import inspect
 import random
-import threading
 import time
-import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
 from ares.context import StepContext
 from ares.engine.attempt import Attempt, current
+from ares.engine.failing import failure_of, is_ctrl_c, let_go, speaks_of, trace_of
 from ares.engine.results import step_result
 from ares.engine.variables import Values
 from ares.errors import (
-    AttemptEnded,
-    InvariantError,
-    NotDone,
-    RecordedError,
-    ReducerError,
-    RetryAfter,
     RouteError,
-    SerializationError,
     StepAbortedError,
     StepCancelledError,
-    WriteError,
 )
 from ares.plugin.verdicts import HookAction, HookResult
-from ares.records import ErrorInfo, RouteState, StepFailure
+from ares.records import ErrorInfo, RouteState
 from ares.walk import facts as f
 from ares.walk.conclude import first_failure
 from ares.walk.instance import living
-from ares.walk.judge import Failure, describe, may_recover, may_try_again, type_name
+from ares.walk.judge import Failure, describe
 from ares.walk.route import check_route, decide_route
 from ares.walk.state import Instance
 from ares.walk.walk import WorkKind
-from ares.workflow import BindingKind, Call, Goto, RetryPolicy
+from ares.workflow import BindingKind, Call, Goto
 
 #: Calls to those who are told of steps, from which no fact follows.
 TELLING: Final = (WorkKind.BEFORE, WorkKind.AFTER)
 
 #: What an attempt comes to: a fact with its body, or a failure to be judged.
 Answer = tuple[f.InstanceFact, Any] | Failure
-
-#: Marks the code of generators and coroutines.
-_SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-
-#: Failures of the body that another attempt would only repeat.
-_BROKEN = (SerializationError, RouteError, WriteError, InvariantError, ReducerError)
 
 
 def perform(attempt: Attempt) -> Answer:
@@ -78,9 +61,9 @@ def _decide(attempt: Attempt) -> Answer | None:
         verdict = driver.bus.intercept(driver.execution_id, ctx.step)
         return None if verdict is None else _obeyed(attempt, verdict)
     except BaseException as error:
-        if _is_ctrl_c(error):
+        if is_ctrl_c(error):
             raise
-        failure = _failure(attempt, error, 0.0)
+        failure = failure_of(attempt, error, 0.0)
         failure.not_done = True
         return failure
 
@@ -115,13 +98,9 @@ def _perform(attempt: Attempt) -> Answer:
     try:
         return _STAGES[attempt.kind](attempt)
     except BaseException as error:
-        if _is_ctrl_c(error):
+        if is_ctrl_c(error):
             raise
-        return _failure(attempt, error, time.monotonic() - began)
-
-
-def _is_ctrl_c(error: BaseException) -> bool:
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+        return failure_of(attempt, error, time.monotonic() - began)
 
 
 # --- the stages -------------------------------------------------------------------------------------
@@ -192,7 +171,7 @@ def _route(attempt: Attempt) -> Answer:
         try:
             answer = _simple_call(attempt, call)
         except BaseException as error:
-            if _is_ctrl_c(error):
+            if is_ctrl_c(error):
                 raise
             let_go(error)
             fact = unrouted(instance, f"its router raised {describe(error)}", error)
@@ -249,7 +228,7 @@ def unrouted(instance: Instance, problem: str, cause: BaseException | None) -> f
     permitted = instance.scope.graph.ids(instance.node.branches)
     error = RouteError(instance.path, problem, permitted)
     error.__cause__ = cause
-    info = describe(error, _trace(cause))
+    info = describe(error, trace_of(cause))
     return f.Unrouted(instance.path, instance.scope.round, instance.epoch, info, exception=error)
 
 
@@ -261,30 +240,8 @@ def _verdict(attempt: Attempt) -> Answer:
     failed = first_failure(instance.child)
     innermost = None if failed is None else living(failed.exception, failed.unrouted or failed.error)
     policy = instance.node.spec.retry
-    retryable = policy is not None and innermost is not None and _speaks_of(policy, innermost)
+    retryable = policy is not None and innermost is not None and speaks_of(policy, innermost)
     return Failure(instance.error, instance.exception, retryable=retryable, draw=random.random())
-
-
-def _speaks_of(policy: RetryPolicy, error: BaseException) -> bool:
-    """What ``retry_on`` says of an exception. One that an earlier process had is known by the name of its type."""
-    kinds = policy.retry_on
-    if isinstance(error, RecordedError) and isinstance(kinds, type | tuple):
-        found = _exceptions_named(error.type_name)
-        if found:
-            return any(issubclass(kind, kinds) for kind in found)
-    return policy.matches(error)
-
-
-def _exceptions_named(name: str) -> list[type[BaseException]]:
-    """The exceptions of that name that this process knows."""
-    known: dict[type[BaseException], None] = {}
-    waiting: list[type[BaseException]] = [BaseException]
-    while waiting:
-        kind = waiting.pop()
-        if kind not in known:
-            known[kind] = None
-            waiting += type.__subclasses__(kind)
-    return [kind for kind in known if type_name(kind) == name]
 
 
 def _before(attempt: Attempt) -> Answer:
@@ -355,105 +312,4 @@ def _call_user(attempt: Attempt, ctx: StepContext | None, call: Call, args: Any,
     return value
 
 
-# --- failing ------------------------------------------------------------------------------------------
-
-
-def _failure(attempt: Attempt, error: BaseException, seconds: float) -> Failure:
-    instance = attempt.instance
-    if isinstance(error, AttemptEnded):
-        # Its own end reached the body before anyone else took note of it.
-        ended = StepCancelledError(instance.path, "its attempt was ended")
-        return Failure(describe(ended), ended, duration=seconds)
-    if isinstance(error, SerializationError) and not error.where:
-        error.where = f"the output of step {instance.path!r}"
-    failure = Failure(describe(error), error, duration=seconds, draw=random.random())
-    failure.not_done = isinstance(error, NotDone)
-    if attempt.kind is WorkKind.BODY and not isinstance(error, _BROKEN):
-        failure.retryable, failure.retry_after = _retry_of(attempt, error)
-        if not attempt.cancelled and needs_recovery(attempt, retryable=failure.retryable):
-            attempt.stop_clock()
-            failure.recovers = recovers(attempt, error)
-    let_go(error)
-    failure.error = describe(error, _trace(error))
-    return failure
-
-
-def needs_recovery(attempt: Attempt, *, retryable: bool) -> bool:
-    """Whether an attempt that failed is the last, and its step has a policy for that."""
-    instance = attempt.instance
-    is_last = not may_try_again(instance, attempt.number, retryable=retryable)
-    return is_last and attempt.kind is WorkKind.BODY and may_recover(instance)
-
-
-def recovers(attempt: Attempt, error: BaseException) -> bool:
-    """Whether the step is to be recovered: what the recovery plugins say, and yes if there are none. Waits for them."""
-    driver, instance = attempt.driver, attempt.instance
-    if not driver.stages.has_recovery:
-        return True
-    scope = instance.scope
-    failure = StepFailure(
-        driver.execution_id,
-        scope.graph.workflow.id,
-        instance.node.id,
-        instance.path,
-        scope.round,
-        attempt.number,
-        error,
-    )
-    return driver.bus.should_recover(driver.execution_id, failure, driver.telling.state_of(instance))
-
-
-def _retry_of(attempt: Attempt, error: BaseException) -> tuple[bool, float | None]:
-    """What the step's retry policy says of an exception. ``RetryAfter`` and ``retry_on`` are the user's."""
-    policy = attempt.instance.node.spec.retry
-    try:
-        if isinstance(error, RetryAfter):
-            return True, max(0.0, float(error.seconds))
-        return policy is None or policy.matches(error), None
-    except BaseException as inner:
-        if _is_ctrl_c(inner):
-            raise
-        with suppress(Exception):
-            error.add_note(f"not retried: its seconds, or retry_on of step {attempt.path!r}, raised {describe(inner)}")
-        return False, None
-
-
-def let_go(error: BaseException) -> None:
-    """Empty the frames of a traceback, and take those of ares off its beginning.
-
-    What a body held when it raised (data, connections, locks) would otherwise live as long as its exception, and that
-    is kept with the step. Whoever wants to look at it can: ``around_step`` is left before this.
-    """
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        each = waiting.pop()
-        if each is None or id(each) in seen:
-            continue
-        seen.add(id(each))
-        waiting += [each.__cause__, each.__context__]
-        if isinstance(each, BaseExceptionGroup):
-            waiting += each.exceptions
-        first = trace = each.__traceback__
-        while first is not None and str(first.tb_frame.f_globals.get("__name__", "")).startswith("ares."):
-            first = first.tb_next
-        BaseException.with_traceback(each, first)  # whatever it makes of an assignment
-        while trace is not None:
-            # To clear the frame of a generator would end the generator, which may go on elsewhere.
-            if not trace.tb_frame.f_code.co_flags & _SUSPENDABLE:
-                with suppress(RuntimeError):  # it is still running
-                    trace.tb_frame.clear()
-            trace = trace.tb_next
-
-
-def _trace(error: BaseException | None) -> str:
-    """The text of a traceback, the last of it if it is long."""
-    if error is None:
-        return ""
-    try:
-        return "".join(traceback.format_exception(error))[-20_000:]
-    except Exception as inner:
-        return f"<the traceback cannot be shown: {type(inner).__name__}>"
-
-
-__all__ = ["Answer", "decide", "needs_recovery", "perform", "recovers", "unrouted"]
+__all__ = ["TELLING", "Answer", "decide", "perform", "unrouted"]

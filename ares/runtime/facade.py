@@ -18,8 +18,9 @@ from ares.bus import PluginBus
 from ares.bus.health import PluginHealth
 from ares.context import StepContext
 from ares.engine.attempt import Attempt, current
+from ares.engine.definitions import Definition
 from ares.engine.driver import Driver
-from ares.engine.engine import Begun, Definition, Engine, RunRequest, new_id
+from ares.engine.engine import Begun, Engine, RunRequest, new_id
 from ares.engine.execution import Execution
 from ares.engine.notices import notices
 from ares.engine.options import Durability, Options, StepsOn
@@ -184,7 +185,7 @@ class Runtime:
 
     def _known(self, workflow_id: str) -> Definition | None:
         parts = self._life.here()
-        return None if parts is None else parts.engine.known(workflow_id)
+        return None if parts is None else parts.engine.definitions.known(workflow_id)
 
     def _make_parts(self, store: Store) -> Parts:
         journal = StoreJournal(store, durability=self._options.durability, on_warning=self._warn)
@@ -194,7 +195,7 @@ class Runtime:
             bus = self._start_plugins()
             engine = Engine(journal, bus, self._options, self._agents, self._max_workers, self.warnings)
             for workflow in self._workflows:
-                engine.define(workflow)
+                engine.definitions.define(workflow)
         except BaseException:
             bus.stop(1.0)
             journal.close(1.0)
@@ -244,7 +245,7 @@ class Runtime:
             StoreError: the store could not keep its promise; the execution can be resumed.
         """
         engine = self._engine()
-        definition = engine.define(workflow)
+        definition = engine.definitions.define(workflow)
         parent = self._parent(engine)
         if parent is not None and execution_id is None:
             execution_id, if_exists = engine.nested_id(parent), "resume"
@@ -283,7 +284,7 @@ class Runtime:
     ) -> Execution:
         """As ``run``, but return as soon as the id and the inputs are committed."""
         engine = self._engine()
-        definition = engine.define(workflow)
+        definition = engine.definitions.define(workflow)
         request = self._request(definition, inputs, execution_id, metadata, timeout, None)
         with self._unless_closed():
             begun = self._begin(engine, definition, request, if_exists, ExecutionStatus.PENDING)
@@ -398,8 +399,8 @@ class Runtime:
         if workflow is not None:
             if workflow.id != row.workflow_id:
                 raise ExecutionConflictError(row.execution_id, f"another workflow, {row.workflow_id!r}")
-            return engine.define(workflow)
-        known = engine.known(row.workflow_id)
+            return engine.definitions.define(workflow)
+        known = engine.definitions.known(row.workflow_id)
         if known is None:
             raise UsageError(
                 f"the definition of workflow {row.workflow_id!r} is needed for execution {row.execution_id!r}: "
@@ -418,7 +419,7 @@ class Runtime:
             reason = _not_to_recover(row, known)
             if reason is None:
                 try:
-                    definition = engine.define(known[row.workflow_id])
+                    definition = engine.definitions.define(known[row.workflow_id])
                     begun = engine.begin_again(definition, row.execution_id, ResumeRequest())
                     if isinstance(begun, Begun):
                         taken.append(Execution(self, row.execution_id, engine.submit(begun)))

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from ares.engine.engine import Definition
+from ares.engine.definitions import Definition
 from ares.events import Event, instant
 from ares.journal.fold import Fold
 from ares.journal.protocol import Entry, ExecutionRow

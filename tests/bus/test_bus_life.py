@@ -417,7 +417,7 @@ def test_a_hundred_failed_starts_leave_no_thread(new_bus: NewBus) -> None:
             bus.start()
 
         assert log.lines == ["start a", "start b", "start c", "stop b", "stop a"]
-        assert threading.active_count() == baseline
+        assert threading.active_count() <= baseline  # one of an earlier test may have ended meanwhile
 
 
 def test_three_hundred_buses_leave_no_thread_and_no_actor() -> None:
@@ -433,7 +433,8 @@ def test_three_hundred_buses_leave_no_thread_and_no_actor() -> None:
         bus.emit("e", "a.b", "test")
         bus.stop()
 
-        assert (threading.active_count(), len(pykka.ActorRegistry.get_all())) == baseline
+        assert threading.active_count() <= baseline[0]
+    assert len(pykka.ActorRegistry.get_all()) == baseline[1]
 
 
 def test_a_cycle_is_found_before_anybody_starts(new_bus: NewBus) -> None:

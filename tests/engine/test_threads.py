@@ -57,7 +57,7 @@ def test_a_chain_without_a_store_starts_no_thread(runtime: Make) -> None:
 
     rt.run(chain(20)).raise_for_status()
 
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # one of an earlier test may have ended meanwhile
 
 
 def test_steps_that_may_run_at_once_do_on_workers_and_what_follows_them_runs_inline(runtime: Make) -> None:

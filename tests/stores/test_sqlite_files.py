@@ -1033,7 +1033,8 @@ def test_a_thousand_openings_leak_nothing(path: Path) -> None:
         store.executions()
         store.close()
 
-    assert (open_files(), threading.active_count()) == before
+    assert open_files() <= before[0]
+    assert threading.active_count() <= before[1]  # one of an earlier test may have ended meanwhile
 
 
 @pytest.mark.case("C028")
@@ -1047,4 +1048,5 @@ def test_a_hundred_failed_openings_leak_nothing(tmp_path: Path) -> None:
         for place in places:
             refused(SqliteStore(place).open)
 
-    assert (open_files(), threading.active_count()) == before
+    assert open_files() <= before[0]
+    assert threading.active_count() <= before[1]  # one of an earlier test may have ended meanwhile

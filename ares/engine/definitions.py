@@ -1,0 +1,97 @@
+"""The definitions that a Runtime has seen: validated, and every agent in them bound."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from ares.engine.driver import REPLACEMENT
+from ares.engine.replay import Nodes, codec_for, nodes_of
+from ares.errors import DefinitionError
+from ares.values import Codec
+from ares.workflow import Call, Graph, Workflow, bind_call
+
+#: How many are remembered: a program may make a workflow for each run.
+MAX_DEFINITIONS = 256
+
+Agents = Mapping[str, Callable[..., Any]]
+
+
+@attrs.frozen(eq=False)
+class Definition:
+    """A workflow ready to be walked: its graph, its codec, its agents' calls."""
+
+    graph: Graph
+    codec: Codec
+    calls: Mapping[Any, Call]
+    #: The steps as facts keep them.
+    nodes: Nodes
+
+    @property
+    def id(self) -> str:
+        """The workflow's id."""
+        return self.graph.workflow.id
+
+
+class Definitions:
+    """Any thread. ``agents``: what runs steps that have no function, by agent type."""
+
+    def __init__(self, agents: Agents) -> None:
+        self._agents = agents
+        self._lock = threading.Lock()
+        #: The definition last seen under each workflow id, the least recently used first.
+        self._seen: OrderedDict[str, Definition] = OrderedDict()
+
+    def define(self, workflow: Workflow) -> Definition:
+        """Validate a workflow and bind its agents.
+
+        Raises:
+            DefinitionError: it cannot run.
+            NotBuiltError: it uses what does not exist yet.
+        """
+        graph = workflow.graph()
+        known = self.known(workflow.id)
+        if known is not None and known.graph is graph:
+            return known
+        agents = self._bind_agents(graph)
+        made = Definition(graph, codec_for(graph, agents.values()), agents, nodes_of(graph))
+        with self._lock:
+            self._seen[workflow.id] = made
+            while len(self._seen) > MAX_DEFINITIONS:
+                self._seen.popitem(last=False)
+        return made
+
+    def known(self, workflow_id: str) -> Definition | None:
+        """The definition last seen under an id."""
+        with self._lock:
+            if workflow_id in self._seen:
+                self._seen.move_to_end(workflow_id)
+            return self._seen.get(workflow_id)
+
+    def _bind_agents(self, graph: Graph) -> dict[Any, Call]:
+        calls: dict[Any, Call] = {}
+        waiting = [graph]
+        while waiting:
+            each = waiting.pop()
+            for node in each.nodes:
+                if node.child is not None:
+                    continue
+                if node.run is None:
+                    fn = self._agent(each, node.id, "agent_type", node.spec.agent_type)
+                    calls[node] = bind_call(fn, node, each)
+                recovery = node.spec.recovery
+                if recovery is not None and recovery.replacement_agent is not None:
+                    fn = self._agent(each, node.id, "replacement_agent", recovery.replacement_agent)
+                    calls[node, REPLACEMENT] = bind_call(fn, node, each)
+            waiting.extend(each.children)
+        return calls
+
+    def _agent(self, graph: Graph, step_id: str, field: str, name: str) -> Callable[..., Any]:
+        fn = self._agents.get(name)
+        if fn is None:
+            names = ", ".join(map(repr, self._agents)) or "none"
+            problem = f"{field} {name!r} is not registered (agents: {names})"
+            raise DefinitionError(graph.workflow.id, problem, step_id)
+        return fn
