@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ares.errors import ExecutionBusyError, StoreError, UsageError
+from ares.errors import ExecutionBusyError, LeaseLostError, StoreError, UsageError
 from ares.journal.owner import is_gone, this_process
 from ares.journal.protocol import Append, Claim, Entry
 from ares.stores.sqlite import SqliteStore, _forking, _schema
@@ -33,6 +33,11 @@ def store(path: Path) -> Iterator[SqliteStore]:
     made.open()
     yield made
     made.close()
+
+
+def raise_(error: Exception | None) -> None:
+    if error is not None:
+        raise error
 
 
 def begin(store: SqliteStore, execution_id: str = "e1") -> Claim:
@@ -507,16 +512,18 @@ def test_a_lock_is_no_obstacle_to_reading(store: SqliteStore, path: Path) -> Non
 
 
 class Flaky:
-    """A connection whose next COMMIT raises, after it was carried out or without."""
+    """A connection whose next commit raises, after it was carried out or without: of a transaction, or of a statement
+    that is one by itself."""
 
     def __init__(self, real: sqlite3.Connection) -> None:
         self._real = real
         self.failures: list[bool] = []
 
     def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        if statement == "COMMIT" and self.failures:
+        commits = statement.startswith("INSERT") and not self._real.in_transaction
+        if (statement == "COMMIT" or commits) and self.failures:
             if self.failures.pop(0):
-                self._real.execute(statement)
+                self._real.execute(statement, *values)
             error = sqlite3.OperationalError("disk I/O error")
             error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_IOERR, "SQLITE_IOERR"
             raise error
@@ -563,12 +570,56 @@ def test_a_commit_that_keeps_failing_is_an_error_and_can_be_repeated_later(
 ) -> None:
     claim = begin(store)
     append = Append(claim, rows(1, 3))
-    flaky.failures = [carried_out, False]
+    flaky.failures = [carried_out, False, False]
 
     refused(lambda: store.append([append], sync=True), "failed (SQLITE_IOERR)")
     assert list(store.append([append], sync=True)) == [None]
 
     assert seqs(store) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_an_append_of_one_statement_that_raised_is_looked_up_and_made_good(
+    store: SqliteStore, flaky: Flaky, carried_out: bool
+) -> None:
+    claim = begin(store)
+    flaky.failures = [carried_out]
+
+    assert add(store, claim, 1, 2) is None
+    assert add(store, claim, 3) is None
+    assert seqs(store) == [1, 2, 3]
+
+
+def test_what_one_execution_has_to_say_is_one_statement(store: SqliteStore) -> None:
+    """Beside a busy thread each costs a switch."""
+    claim = begin(store)
+    add(store, claim, 1)
+
+    assert statements(store, lambda: store.append([Append(claim, rows(2, 2))], sync=True)) == ["INSERT INTO entries"]
+    assert seqs(store) == [1, 2, 3]
+
+
+def test_one_statement_leaves_no_hole_and_writes_nothing_twice(store: SqliteStore) -> None:
+    claim = begin(store)
+    append = Append(claim, rows(1, 2))
+
+    assert list(store.append([append], sync=True)) == [None]
+    assert list(store.append([append], sync=True)) == [None]  # it is there already, under this claim
+    refused(lambda: raise_(add(store, claim, 4)), "without a hole")
+    assert seqs(store) == [1, 2]
+
+
+def test_one_statement_checks_the_claim_and_the_lease(store: SqliteStore) -> None:
+    lease = store.start_lease(this_process())
+    old = store.create(new(), lease, "RUNNING", [])
+    store.release(old)
+    claim = store.claim("e1", lease, is_gone=alive)
+
+    assert isinstance(add(store, old, 1), LeaseLostError)
+    assert add(store, claim, 1) is None
+    store.end_lease(lease)
+    assert isinstance(add(store, claim, 2), LeaseLostError)
+    assert seqs(store) == [1]
 
 
 # --- bad rows ---

@@ -174,6 +174,32 @@ class Database:
             except _CommitFailedError as failed:
                 raise self.fault(failed.args[0]) from failed.args[0]
 
+    def write_at_once(self, statement: Callable[[sqlite3.Connection], bool], *, sync: bool) -> bool:
+        """Run one statement, which SQLite makes a transaction by itself. Returns what it does.
+
+        False also where it failed: nothing was written then, unless nobody knows whether it was, so that whoever tries
+        again has to look, as ``write`` with ``again`` does.
+
+        Raises:
+            StoreError: The file is not there any more.
+        """
+        self._check_process()
+        with self._lock:
+            writer = self._writer or self._connect_again()
+            self._place.check()
+            try:
+                if writer.in_transaction:
+                    self._settle(writer)
+                level = self._synchronous if sync else "NORMAL"
+                if level != self._level:
+                    self._set_level(writer, level)
+                return statement(writer)
+            except (sqlite3.Error, UnicodeEncodeError, OverflowError):
+                return False
+            finally:
+                if writer.in_transaction:
+                    self._settle(writer)
+
     def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Run ``work``, which must leave no cursor half-read, on a connection that cannot write."""
         self._check_process()

@@ -19,6 +19,8 @@ from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, NewExecuti
 #: nothing any more.
 _ROWS = 128
 _WIDTH = 6 * _ROWS
+#: Entries of one execution that are checked and written by one statement.
+AT_ONCE = 8
 #: Executions asked for in one SELECT.
 _KEYS = 256
 
@@ -52,6 +54,24 @@ class Held:
 @functools.lru_cache(maxsize=_ROWS)
 def _insert(rows: int) -> str:
     return "INSERT INTO entries (execution, seq, at, kind, path, body) VALUES " + ",".join(["(?,?,?,?,?,?)"] * rows)
+
+
+@functools.lru_cache(maxsize=AT_ONCE)
+def _insert_at_once(rows: int) -> str:
+    return f"""INSERT INTO entries (execution, seq, at, kind, path, body)
+        SELECT * FROM (VALUES {",".join(["(?,?,?,?,?,?)"] * rows)}) WHERE EXISTS (
+            SELECT 1 FROM executions e JOIN leases l ON l.number = e.claim_lease
+            WHERE e.key = ? AND e.claim_lease = ? AND e.claim_number = ? AND coalesce({_LAST}, 0) = ?)"""
+
+
+def insert_at_once(connection: sqlite3.Connection, claim: Claim, entries: Sequence[Entry]) -> bool:
+    """Insert entries of one execution if its claim stands and they follow its newest one; all, or none and False."""
+    values: list[Any] = []
+    key = claim.key
+    for entry in entries:
+        values += (key, entry.seq, entry.at, entry.kind, entry.path, entry.body)
+    values += (key, claim.lease, claim.number, entries[0].seq - 1)
+    return connection.execute(_insert_at_once(len(entries)), values).rowcount == len(entries)
 
 
 def insert_entries(connection: sqlite3.Connection, batch: Iterable[tuple[Append, Sequence[Entry]]]) -> None:

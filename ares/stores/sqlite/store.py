@@ -220,6 +220,9 @@ class SqliteStore:
 
     def _write(self, appends: Sequence[Append], *, sync: bool) -> list[Exception | None]:
         """One transaction for all; another one if a row of them is bad."""
+        at_once = functools.partial(_appending.write_at_once, appends=appends)
+        if self._database.write_at_once(at_once, sync=sync):
+            return [None] * len(appends)
         write = functools.partial(_appending.write, store=self.name, appends=appends)
         try:
             return self._database.write(write, sync=sync, again=write)
