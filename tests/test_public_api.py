@@ -3,6 +3,9 @@
 import ast
 import inspect
 import pickle  # noqa: TID251 - that exceptions pickle is promised
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +41,41 @@ def test_the_exported_names_are_sorted_once_each_and_there() -> None:
     assert [name for name in ares.__all__ if not hasattr(ares, name)] == []
 
 
-def test_the_front_door_defines_nothing() -> None:
+def test_the_front_door_defines_nothing_but_how_its_names_are_found() -> None:
     source = ast.parse(Path(ares.__file__).read_text())
 
-    assert [n for n in source.body if isinstance(n, ast.FunctionDef | ast.ClassDef)] == []
+    defined = [n.name for n in source.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    assert defined == ["__getattr__", "__dir__"]
+
+
+def test_each_name_is_found_where_type_checkers_are_told() -> None:
+    source = ast.parse(Path(ares.__file__).read_text())
+    (checked,) = [n for n in source.body if isinstance(n, ast.If)]
+    told = {name.name: n.module for n in checked.body if isinstance(n, ast.ImportFrom) for name in n.names}
+
+    assert told == ares._HOME_OF  # type: ignore[attr-defined]  # what is looked at here is nobody else's business
+    assert set(told) | {"__version__"} == set(ares.__all__)
+
+
+def test_importing_brings_nothing_that_was_not_asked_for() -> None:
+    program = """
+        import sys
+        import ares
+        assert not [name for name in sys.modules if name.startswith("ares.")], sys.modules
+        assert issubclass(ares.errors.StoreError, Exception)
+        assert "ares.engine" not in sys.modules
+        assert set(ares.__all__) <= set(dir(ares))
+        ares.Runtime
+        assert "ares.engine" in sys.modules
+    """
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60, cwd=Path(ares.__file__).parents[1]
+    )
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'ares' has no attribute 'nothing'"):
+        ares.nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_every_exported_class_and_function_says_what_it_is_for() -> None:
