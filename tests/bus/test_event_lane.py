@@ -104,7 +104,7 @@ def test_the_books_are_exact_at_every_moment_while_one_offers_and_one_takes() ->
 
     def offer() -> None:
         start.wait(LONG)
-        for number in range(20_000):
+        for number in range(5_000):
             lane.offer(event(number))
 
     def take() -> int:
@@ -116,7 +116,7 @@ def test_the_books_are_exact_at_every_moment_while_one_offers_and_one_takes() ->
 
     def audit() -> None:
         start.wait(LONG)
-        while not stop.is_set():
+        while not stop.wait(0.000_1):  # a pause: one that spins keeps the others from the interpreter
             counts = lane.counts()
             if counts.matched != counts.delivered + counts.dropped + counts.pending or min(attrs.astuple(counts)) < 0:
                 wrong.append(counts)
@@ -130,7 +130,7 @@ def test_the_books_are_exact_at_every_moment_while_one_offers_and_one_takes() ->
     taken = taking()
     assert wrong == []
     counts = lane.counts()
-    assert (counts.matched, counts.delivered, counts.pending) == (20_000, taken, 0)
+    assert (counts.matched, counts.delivered, counts.pending) == (5_000, taken, 0)
 
 
 class Interrupting:

@@ -228,7 +228,7 @@ def test_the_books_are_exact_at_every_moment_while_many_read_and_emit(new_bus: N
 
     def emit() -> None:
         start.wait(LONG)
-        for _ in range(3_000):
+        for _ in range(800):
             bus.emit("e", "a.b", "test")
 
     def read() -> int:
@@ -237,7 +237,7 @@ def test_the_books_are_exact_at_every_moment_while_many_read_and_emit(new_bus: N
 
     def audit() -> None:
         start.wait(LONG)
-        while not stop.is_set():
+        while not stop.wait(0.000_1):  # a pause: one that spins keeps the others from the interpreter
             counts = subscription.counts()
             if counts.matched != counts.delivered + counts.dropped + counts.pending:
                 wrong.append(counts)
@@ -255,7 +255,7 @@ def test_the_books_are_exact_at_every_moment_while_many_read_and_emit(new_bus: N
 
     assert wrong == []
     counts = subscription.counts()
-    assert (counts.matched, counts.delivered, counts.pending) == (12_000, read_in_all, 0)
+    assert (counts.matched, counts.delivered, counts.pending) == (3_200, read_in_all, 0)
 
 
 class Books(RuleBasedStateMachine):

@@ -202,7 +202,7 @@ def patient() -> Workflow:
     """Fails, waits for its retry, and is killed while it waits."""
     wf = Workflow("patient", inputs={"effects": str})
 
-    @wf.step(retry=RetryPolicy(max_attempts=3, initial_delay=0.3, jitter=0.0))
+    @wf.step(retry=RetryPolicy(max_attempts=3, initial_delay=1.0, multiplier=1.0, jitter=0.0))
     def step(ctx: ares.StepContext, effects: str) -> int:
         leave(effects, f"attempt {ctx.attempt}")
         if ctx.attempt < 3:

@@ -25,7 +25,7 @@ from ares import (
 )
 from ares.errors import RuntimeClosedError
 from tests.bus.players import Gate, Log, Named
-from tests.engine.helpers import Child, Task, chain, eventually, fan, seconds_since, single, statuses
+from tests.engine.helpers import Child, Task, chain, fan, seconds_since, single, statuses
 from tests.plugins_on_runtime.players import Asked, Diary, Everywhere, of
 
 Make = Callable[..., Runtime]
@@ -100,38 +100,6 @@ def test_a_map_runs_no_more_elements_at_once_than_it_may_while_others_are_asked_
 
     assert result.output("each") == list(range(40))
     assert most[0] <= 2
-
-
-def test_after_the_first_failed_element_none_begins_that_was_only_asked_about(
-    runtime: Make, store: str | None, gate: Gate
-) -> None:
-    ran: list[int] = []
-
-    def decide(step: Step) -> HookResult | None:
-        if step.path == "each[0]":
-            return HookResult.abort("no")
-        if step.path == "each[1]":
-            # By now the abort has been heard, and is on its way.
-            eventually(failed.is_set)
-        return None
-
-    class Watch(Named):
-        per_item = True
-
-        def after_step(self, ctx: Context, execution_id: str, result: StepResult) -> None:
-            if result.path == "each[0]":
-                failed.set()
-
-    failed = threading.Event()
-    wf = Workflow("w")
-    wf.step(lambda: [0, 1, 2], id="source")
-    wf.step(lambda item: ran.append(item), id="each", map_over="source")  # noqa: PLW0108 - it names its parameter
-    rt = runtime(store, plugins=[Asked(decide), Watch("watch")], max_workers=4)
-
-    result = Task(rt.run, wf).result()
-
-    assert result.status is ExecutionStatus.FAILED
-    assert ran == []
 
 
 def test_many_elements_with_every_verdict_come_out_right(runtime: Make, store: str | None) -> None:
