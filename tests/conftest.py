@@ -12,7 +12,7 @@ from ares import Runtime
 
 # How long an example takes says something about the machine, not about ares. ``--hypothesis-profile=thorough`` looks
 # at 2,000 examples of each property.
-settings.register_profile("ares", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ares", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", settings.get_profile("ares"), max_examples=2_000)
 settings.load_profile("ares")
 

@@ -104,7 +104,7 @@ def test_the_books_are_exact_at_every_moment_while_one_offers_and_one_takes() ->
 
     def offer() -> None:
         start.wait(LONG)
-        for number in range(5_000):
+        for number in range(20_000):
             lane.offer(event(number))
 
     def take() -> int:
@@ -130,7 +130,7 @@ def test_the_books_are_exact_at_every_moment_while_one_offers_and_one_takes() ->
     taken = taking()
     assert wrong == []
     counts = lane.counts()
-    assert (counts.matched, counts.delivered, counts.pending) == (5_000, taken, 0)
+    assert (counts.matched, counts.delivered, counts.pending) == (20_000, taken, 0)
 
 
 class Interrupting:

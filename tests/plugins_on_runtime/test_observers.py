@@ -465,7 +465,7 @@ def test_the_metadata_of_a_run_is_there_in_every_hook(runtime: Make, store: str 
 
 
 @pytest.mark.slow
-def test_a_slow_plugin_that_many_executions_share_is_only_busy(runtime: Make) -> None:
+def test_a_slow_plugin_that_many_executions_share_is_only_busy(runtime: Make, store: str | None) -> None:
     """Two hundred executions queue for it, each for far longer than one call may take; those that wait too long are
     told that it is busy, and nobody takes it for hung."""
     pause = threading.Event()
@@ -474,7 +474,7 @@ def test_a_slow_plugin_that_many_executions_share_is_only_busy(runtime: Make) ->
         def before_step(self, ctx: Context, execution_id: str, step: Step) -> None:
             pause.wait(0.05)
 
-    rt = runtime(plugins=[Slow("slow", timeout=1.0)], max_workers=32)
+    rt = runtime(store, plugins=[Slow("slow", timeout=1.0)], max_workers=32)
     began = time.monotonic()
 
     results = [execution.result(50) for execution in [rt.submit(single(lambda: 1)) for _ in range(200)]]

@@ -25,7 +25,7 @@ from ares import (
 )
 from ares.errors import RuntimeClosedError
 from tests.bus.players import Gate, Log, Named
-from tests.engine.helpers import Child, Task, chain, fan, seconds_since, single, statuses
+from tests.engine.helpers import LIMIT, Child, Task, chain, fan, seconds_since, single, statuses
 from tests.plugins_on_runtime.players import Asked, Diary, Everywhere, of
 
 Make = Callable[..., Runtime]
@@ -102,6 +102,36 @@ def test_a_map_runs_no_more_elements_at_once_than_it_may_while_others_are_asked_
     assert most[0] <= 2
 
 
+def test_after_the_first_failed_element_none_begins_that_was_only_asked_about(runtime: Make, store: str | None) -> None:
+    """Two interceptors, since one is asked about one element at a time: whoever comes first, the abort gets through."""
+    ran: list[int] = []
+    failed = threading.Event()
+
+    def refuse(step: Step) -> HookResult | None:
+        return HookResult.abort("no") if step.path == "each[0]" else None
+
+    def hold(step: Step) -> None:
+        if step.path.startswith("each"):
+            assert failed.wait(LIMIT)  # by then the abort has been heard
+
+    class Watch(Named):
+        per_item = True
+
+        def after_step(self, ctx: Context, execution_id: str, result: StepResult) -> None:
+            if result.path == "each[0]":
+                failed.set()
+
+    wf = Workflow("w")
+    wf.step(lambda: [0, 1, 2], id="source")
+    wf.step(lambda item: ran.append(item), id="each", map_over="source")  # noqa: PLW0108 - it names its parameter
+    plugins = [Asked(refuse, "refuse"), Asked(hold, "hold"), Watch("watch")]
+
+    result = Task(runtime(store, plugins=plugins, max_workers=4).run, wf).result()
+
+    assert result.status is ExecutionStatus.FAILED
+    assert ran == []
+
+
 def test_many_elements_with_every_verdict_come_out_right(runtime: Make, store: str | None) -> None:
     def decide(step: Step) -> HookResult | None:
         if step.index is None:
@@ -154,9 +184,8 @@ HOOKS = ["before_execution", "before_step", "after_step", "after_execution"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("place", "is_submitted"), [("before_step", False), ("after_execution", True), ("before_execution", True)]
-)
+@pytest.mark.parametrize("is_submitted", [False, True])
+@pytest.mark.parametrize("place", HOOKS)
 def test_a_hung_hook_holds_up_no_close(runtime: Make, gate: Gate, place: str, is_submitted: bool) -> None:
     """Although the plugin's own timeout is far away."""
     rt = runtime(plugins=[Everywhere("stuck", place, gate.pass_through, timeout=60.0)])
@@ -172,7 +201,7 @@ def test_a_hung_hook_holds_up_no_close(runtime: Make, gate: Gate, place: str, is
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["before_execution", "after_step"])
+@pytest.mark.parametrize("place", HOOKS)
 def test_an_execution_that_was_closed_in_a_hung_hook_goes_on_later(
     runtime: Make, tmp_path: Path, gate: Gate, place: str
 ) -> None:
