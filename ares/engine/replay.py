@@ -40,6 +40,8 @@ class Replay:
     #: The definition that it went on with last.
     fingerprint: WorkflowFingerprint
     last_seq: int
+    #: When each open question was asked, by path, in nanoseconds since the epoch.
+    asked_at: Mapping[str, int] = attrs.field(factory=dict)
 
     def in_flight(self) -> tuple[str, ...]:
         """What was running when its process died."""
@@ -114,24 +116,25 @@ def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Cod
     """
     walk = Walk(graph, execution_id)
     remembered: dict[tuple[str, int, str], Any] = {}
+    asked_at: dict[str, int] = {}
     created: f.Created | None = None
     fingerprint = WorkflowFingerprint("", "", {}, "{}")
     seq = 0
-    for entry in entries:
-        seq += 1
-        if entry.seq != seq:
-            raise StoreError(store, f"the journal has a hole: {seq} is missing, {entry.seq} is there", execution_id)
+    for seq, entry in _without_holes(entries, execution_id, store):  # noqa: B007 - the last one is needed
         if entry.kind in _UNNEEDED:
             continue
         fact = read(entry.kind, entry.path, entry.body, codec)
         if isinstance(fact, Remembered):
             remembered[fact.path, fact.born, fact.key] = fact.value
             continue
-        if isinstance(fact, f.Created):
-            created = fact
-            fingerprint = fingerprint_in(fact)
-        elif isinstance(fact, f.Resumed) and fact.nodes is not None:
-            fingerprint = fingerprint_in(fact)
+        match fact:
+            case f.Asked():
+                asked_at[fact.path] = entry.at
+            case f.Created():
+                created = fact
+                fingerprint = fingerprint_in(fact)
+            case f.Resumed() if fact.nodes is not None:
+                fingerprint = fingerprint_in(fact)
         if fact is created or isinstance(fact, f.Resumed):
             # Of another definition: facts about steps that are not there, or are something else, are passed over.
             walk.state.lenient = walk.state.lenient or bool(compare(fingerprint, graph.fingerprint))
@@ -139,12 +142,25 @@ def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Cod
     if created is None:
         raise StoreError(store, "the journal is empty", execution_id)
     if walk.state.lenient:
-        declared = graph.workflow.inputs
-        # Those that have come since have their defaults; those without one keep an execution from going on.
-        defaults = {name: each.default for name, each in declared.items() if not each.is_required}
-        kept = {name: value for name, value in created.inputs.items() if name in declared}
-        walk.state.root.inputs = {**defaults, **kept}
-    return Replay(walk, created, remembered, fingerprint, seq)
+        walk.state.root.inputs = _inputs_now(graph, created)
+    return Replay(walk, created, remembered, fingerprint, seq, asked_at)
+
+
+def _without_holes(entries: Iterator[Entry], execution_id: str, store: str) -> Iterator[tuple[int, Entry]]:
+    """Entries with their numbers."""
+    for seq, entry in enumerate(entries, 1):
+        if entry.seq != seq:
+            raise StoreError(store, f"the journal has a hole: {seq} is missing, {entry.seq} is there", execution_id)
+        yield seq, entry
+
+
+def _inputs_now(graph: Graph, created: f.Created) -> dict[str, Any]:
+    """The inputs of an execution under another definition: those that have come since have their defaults, and those
+    without one keep it from going on."""
+    declared = graph.workflow.inputs
+    defaults = {name: each.default for name, each in declared.items() if not each.is_required}
+    kept = {name: value for name, value in created.inputs.items() if name in declared}
+    return {**defaults, **kept}
 
 
 def fingerprint_in(fact: f.Created | f.Resumed) -> WorkflowFingerprint:
