@@ -264,7 +264,7 @@ def publish(draft: str) -> str:
 
 
 @asks.step
-def price(ctx: StepContext, draft: str) -> Any:  # noqa: ARG001 - comes after it
+def price(ctx: StepContext, draft: str) -> Any:
     return ctx.interrupt("amount", "How much?\nIn euros.", {"upper": 10})
 
 
