@@ -24,7 +24,8 @@ each went) the belief is the beta distribution Beta(1 + sum(w s), 1 + sum(w (1 -
 import math
 import operator
 from array import array
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -36,41 +37,50 @@ _RAREST: Final = math.log(8)
 _LEAST: Final = 0.05
 #: How many experiences as usual a word must outweigh before it is believed.
 _DOUBT: Final = 4.0
+#: The entry of a word that no experience has.
+_UNHEARD: Final = _RAREST * _LEAST
+#: What a word must tell to be looked up by, as a part of what the best one does.
+_WORTH: Final = 0.1
 
 
-def weights(counts: Mapping[str, int], total: int, told: Mapping[str, float]) -> dict[str, float]:
-    """The entry of each word.
+def weights(experiences: Iterable[tuple[object, float, Sequence[str]]]) -> dict[str, float]:
+    """The entry of each word that there is in these experiences of a branch point.
 
     Args:
-        counts: How many experiences have it, by word.
-        total: How many there are.
-        told: See ``telling``.
+        experiences: Branch, score and words of each, no word twice.
     """
-    return {word: _rarity(count, total) * (_LEAST + told.get(word, 0.0)) for word, count in counts.items()}
+    groups: dict[tuple[object, float], Counter[str]] = {}
+    sizes: Counter[tuple[object, float]] = Counter()
+    for branch, score, words in experiences:
+        groups.setdefault((branch, score), Counter()).update(words)
+        sizes[branch, score] += 1
+    usual: dict[object, Evidence] = {}
+    with_word: dict[object, dict[str, Evidence]] = {}
+    counts: Counter[str] = Counter()
+    for (branch, score), group in groups.items():
+        usual[branch] = usual.get(branch, _NOTHING).and_also(sizes[branch, score], score)
+        mine = with_word.setdefault(branch, {})
+        for word, count in group.items():
+            mine[word] = mine.get(word, _NOTHING).and_also(count, score)
+        counts.update(group)
+    told: dict[str, float] = {}
+    for branch, mine in with_word.items():
+        score = usual[branch].good / usual[branch].weight
+        for word, evidence in mine.items():
+            difference = abs((evidence.good + _DOUBT * score) / (evidence.weight + _DOUBT) - score)
+            told[word] = max(told.get(word, 0.0), difference)
+    total = sizes.total()
+    return {word: _rarity(count, total) * (_LEAST + told[word]) for word, count in counts.items()}
 
 
 def _rarity(count: int, total: int) -> float:
-    return min(_RAREST, math.log1p(max(0.0, total - count + 0.5) / (count + 0.5)))
+    return min(_RAREST, math.log1p((total - count + 0.5) / (count + 0.5)))
 
 
-def telling(experiences: Iterable[tuple[object, float, Iterable[str]]]) -> dict[str, float]:
-    """What each word has told so far of how well a branch goes, from 0 to 1.
-
-    Args:
-        experiences: Branch, score and words of each.
-    """
-    usual: dict[object, Evidence] = {}
-    with_word: dict[tuple[str, object], Evidence] = {}
-    for branch, score, words in experiences:
-        usual[branch] = usual.get(branch, _NOTHING).and_also(1.0, score)
-        for word in words:
-            with_word[word, branch] = with_word.get((word, branch), _NOTHING).and_also(1.0, score)
-    told: dict[str, float] = {}
-    for (word, branch), mine in with_word.items():
-        score = usual[branch].good / usual[branch].weight
-        difference = abs((mine.good + _DOUBT * score) / (mine.weight + _DOUBT) - score)
-        told[word] = max(told.get(word, 0.0), difference)
-    return told
+def telling(words: Iterable[str], weight: Mapping[str, float], most: int) -> list[str]:
+    """Those of these words that tell the most apart."""
+    ordered = sorted(words, key=lambda word: weight.get(word, _UNHEARD), reverse=True)[:most]
+    return [word for word in ordered if weight.get(word, _UNHEARD) >= _WORTH * weight.get(ordered[0], _UNHEARD)]
 
 
 def similarity(mine: frozenset[str], theirs: frozenset[str], weight: Mapping[str, float]) -> float:
@@ -83,7 +93,7 @@ def similarity(mine: frozenset[str], theirs: frozenset[str], weight: Mapping[str
 
 
 def _length(words: Iterable[str], weight: Mapping[str, float]) -> float:
-    return math.sqrt(sum(weight.get(word, _RAREST * _LEAST) ** 2 for word in words))
+    return math.sqrt(sum(weight.get(word, _UNHEARD) ** 2 for word in words))
 
 
 def normal(numbers: Iterable[float]) -> "array[float]":

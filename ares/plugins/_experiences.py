@@ -6,8 +6,8 @@ by its execution and when that began, its path and its round, so none is ever th
 decision that is made anew takes the place of the old one, and an execution that ends again gives its experiences
 another score.
 
-Words are kept as hashes, salted with the branch point that they belong to. So the full-text index counts words by
-branch point, no character of a value can be mistaken for a part of a query, and no value can be read in the file. Names
+Words are kept as hashes, salted with the branch point that they belong to. So a search finds what belongs to it and
+nothing else, no character of a value can be mistaken for a part of a query, and no value can be read in the file. Names
 are kept as bytes, since SQLite takes not every text as text.
 """
 
@@ -42,7 +42,6 @@ _FORMATS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE INDEX experiences_of_place ON experiences (place, number)",
         """CREATE VIRTUAL TABLE found USING fts5(
             words, content = 'experiences', content_rowid = 'number', tokenize = 'ascii')""",
-        "CREATE VIRTUAL TABLE counted USING fts5vocab('found', 'row')",
         """CREATE TRIGGER experience_added AFTER INSERT ON experiences BEGIN
             INSERT INTO found(rowid, words) VALUES (new.number, new.words); END""",
         """CREATE TRIGGER experience_gone AFTER DELETE ON experiences BEGIN
@@ -55,12 +54,11 @@ _FORMATS: Final[tuple[tuple[str, ...], ...]] = (
 _PROBE: Final = (
     "SELECT * FROM asked LIMIT 1",
     "SELECT * FROM experiences LIMIT 1",
-    "SELECT * FROM counted LIMIT 1",
     "SELECT number FROM found JOIN experiences ON number = found.rowid WHERE found MATCH 'none' ORDER BY rank LIMIT 1",
 )
 
 #: Words of a question that experiences are looked up by: those that tell the most apart.
-_LOOKED_UP: Final = 32
+_LOOKED_UP: Final = 16
 #: Experiences that count for a question, at most; the newest that are compared by their vectors; and the newest from
 #: which it is learned what words tell.
 NEAREST: Final = 50
@@ -242,31 +240,26 @@ class Experiences:
             words: Of the question, as ``hashed`` gives them.
 
         Returns:
-            50 at most, and the weight of every word in the question or in one of them that any experience has.
+            50 experiences at most; and the weight of each word that the newest 300 have.
         """
 
         def work(connection: sqlite3.Connection) -> tuple[list[Found], dict[str, float]]:
-            counts = _counts(connection, words)
-            total = counts.get(words[0], 0)
-            if not total:
-                return [], {}
-            sample = connection.execute(
+            newest = connection.execute(
                 "SELECT target, score, words FROM experiences WHERE place = ? ORDER BY number DESC LIMIT ?",
                 (place.hex(), _LEARNED_FROM),
             )
-            told = telling((to, score, text.split()) for to, score, text in sample)
-            known = weights(counts, total, told)
-            asked = sorted(known, key=known.__getitem__, reverse=True)[:_LOOKED_UP]
+            weight = weights((target, score, text.split()) for target, score, text in newest)
+            if not weight:
+                return [], {}
+            asked = " OR ".join(f'"{word}"' for word in telling(words, weight, _LOOKED_UP))
             rows = connection.execute(
-                "SELECT target, score, experiences.words FROM found JOIN experiences ON number = found.rowid"
-                " WHERE found MATCH ? ORDER BY rank, number DESC LIMIT ?",
-                (" OR ".join(f'"{word}"' for word in asked), NEAREST),
-            ).fetchall()
+                "SELECT target, score, words FROM experiences WHERE number IN"
+                " (SELECT rowid FROM found WHERE found MATCH ? ORDER BY rank, rowid DESC LIMIT ?)",
+                (asked, NEAREST),
+            )
             # The first word, which all of them have, is no part of what is compared.
             found = [Found(_str(to), score, frozenset(text.split()[1:]), None) for to, score, text in rows]
-            others = frozenset().union(*(each.words for each in found)) - counts.keys()
-            known.update(weights(_counts(connection, tuple(others)), total, told))
-            return found, known
+            return found, weight
 
         return self._file.read(work)
 
@@ -282,16 +275,6 @@ class Experiences:
             return [Found(_str(to), score, frozenset(), array("f", vector)) for to, score, vector in rows]
 
         return self._file.read(work)
-
-
-def _counts(connection: sqlite3.Connection, words: Sequence[str]) -> dict[str, int]:
-    """How many experiences have each of these words; those that none has are missing."""
-    found: dict[str, int] = {}
-    for start in range(0, len(words), 500):
-        some = words[start : start + 500]
-        marks = ",".join("?" * len(some))
-        found.update(connection.execute(f"SELECT term, doc FROM counted WHERE term IN ({marks})", some).fetchall())  # noqa: S608
-    return found
 
 
 def _count(connection: sqlite3.Connection, table: str) -> int:

@@ -32,6 +32,8 @@ _LATER: Final = 0.25
 _PAUSE: Final = 0.01
 #: Seconds that a fork waits at most for what is under way in the files.
 _FORK: Final = 1.0
+#: Bytes of a file that is looked through at the start; of a larger one, only a little.
+_CHECKED: Final = 100_000_000
 #: KiB of page cache that a connection may take.
 _CACHE: Final = 4_096
 
@@ -54,7 +56,7 @@ class OwnFile:
         owner: What it holds, in words: for errors.
         application_id: Says in the file's header whose it is.
         migrations: The statements that lead from format i to i + 1.
-        probe: Reads a little of everything, so that a file without its tables is found out at the start.
+        probe: Queries of the newest format that read a little of everything.
     """
 
     def __init__(
@@ -96,11 +98,10 @@ class OwnFile:
             self._check_place()
             connection = self._connect("rwc", _AT_START)
             try:
-                self._check_format(connection)
+                if self._check_format(connection):
+                    self._check_content(connection)
                 self._use_wal(connection)
                 self._transact(connection, self._migrate)
-                for statement in self._probe:
-                    connection.execute(statement).fetchall()
                 connection.execute(f"PRAGMA busy_timeout = {int(_LATER * 1_000)}")
                 self._patience = _LATER
             except sqlite3.Error as error:
@@ -224,6 +225,15 @@ class OwnFile:
                 f"it was written by a newer ares (format {version}, this one knows {known}); it was left alone",
             )
         return int(version)
+
+    def _check_content(self, connection: sqlite3.Connection) -> None:
+        """Find out what is damaged, as far as that takes no time: 25 MB took 25 ms."""
+        for statement in self._probe:
+            connection.execute(statement).fetchall()
+        if self._path.stat().st_size <= _CHECKED:
+            ((said,), *_) = connection.execute("PRAGMA quick_check(1)").fetchall()
+            if said != "ok":
+                raise StoreError(self.name, f"the file is damaged ({said})")
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
         # Looked at again under the lock: another process may be as far. Written each time, to prove that it can be.
