@@ -34,8 +34,9 @@ _PAUSE: Final = 0.01
 _FORK: Final = 1.0
 #: Bytes of a file that is looked through at the start; of a larger one, only a little.
 _CHECKED: Final = 100_000_000
-#: KiB of page cache that a connection may take.
+#: KiB of page cache that a connection may take, and pages of 4 KiB in the write-ahead log before they are moved.
 _CACHE: Final = 4_096
+_LOG: Final = 250
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _MEANINGS: Final = {
@@ -98,7 +99,7 @@ class OwnFile:
             self._check_place()
             connection = self._connect("rwc", _AT_START)
             try:
-                if self._check_format(connection):
+                if self._check_format(connection) == len(self._migrations):
                     self._check_content(connection)
                 self._use_wal(connection)
                 self._transact(connection, self._migrate)
@@ -183,6 +184,7 @@ class OwnFile:
             # A power failure may take the last of what was learned, and damages nothing.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA cache_size = -{_CACHE}")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG}")
         except sqlite3.Error as error:
             if connection is not None:
                 connection.close()
