@@ -12,7 +12,6 @@ are kept as bytes, since SQLite takes not every text as text.
 """
 
 import os
-import sqlite3
 import time
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +21,7 @@ from typing import Final
 import attrs
 
 from ares.plugins._evidence import telling, weights
-from ares.plugins._own_file import OwnFile
+from ares.plugins._own_file import Connection, OwnFile
 
 #: "arex" in ASCII.
 _APPLICATION_ID: Final = 0x61726578
@@ -149,7 +148,7 @@ class Experiences:
     def note(self, questions: Iterable[Question]) -> None:
         """Write down what was asked; what was asked before about the same decision is forgotten."""
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Connection) -> None:
             for each in questions:
                 key = (_bytes(each.execution_id), _bytes(each.path))
                 if each.previous:
@@ -171,7 +170,7 @@ class Experiences:
     def asked_in(self, execution_id: str) -> tuple[list[Asked], bool]:
         """What was asked about in an execution, and whether it has left experiences already."""
 
-        def work(connection: sqlite3.Connection) -> tuple[list[Asked], bool]:
+        def work(connection: Connection) -> tuple[list[Asked], bool]:
             key = (_bytes(execution_id),)
             rows = connection.execute("SELECT number, path, round, target FROM asked WHERE execution = ?", key)
             asked = [Asked(n, _str(path), turn, None if to is None else _str(to)) for n, path, turn, to in rows]
@@ -183,7 +182,7 @@ class Experiences:
     def open_executions(self, most: int) -> list[str]:
         """The executions in which something was asked about that nothing became of yet; the newest first."""
 
-        def work(connection: sqlite3.Connection) -> list[str]:
+        def work(connection: Connection) -> list[str]:
             rows = connection.execute(
                 "SELECT execution FROM asked GROUP BY execution ORDER BY max(number) DESC LIMIT ?", (most,)
             )
@@ -209,7 +208,7 @@ class Experiences:
             How many experiences there are of it now.
         """
 
-        def work(connection: sqlite3.Connection) -> int:
+        def work(connection: Connection) -> int:
             now = time.time_ns()
             for number, target in targets.items():
                 connection.execute(
@@ -243,7 +242,7 @@ class Experiences:
             50 experiences at most; and the weight of each word that the newest 300 have.
         """
 
-        def work(connection: sqlite3.Connection) -> tuple[list[Found], dict[str, float]]:
+        def work(connection: Connection) -> tuple[list[Found], dict[str, float]]:
             newest = connection.execute(
                 "SELECT target, score, words FROM experiences WHERE place = ? ORDER BY number DESC LIMIT ?",
                 (place.hex(), _LEARNED_FROM),
@@ -266,7 +265,7 @@ class Experiences:
     def by_place(self, place: bytes) -> list[Found]:
         """The newest experiences of a branch point that have a vector, 1,000 at most."""
 
-        def work(connection: sqlite3.Connection) -> list[Found]:
+        def work(connection: Connection) -> list[Found]:
             rows = connection.execute(
                 "SELECT target, score, vector FROM experiences WHERE place = ? AND vector IS NOT NULL"
                 " ORDER BY number DESC LIMIT ?",
@@ -277,12 +276,12 @@ class Experiences:
         return self._file.read(work)
 
 
-def _count(connection: sqlite3.Connection, table: str) -> int:
+def _count(connection: Connection, table: str) -> int:
     ((count,),) = connection.execute(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608 - one of two names
     return int(count)
 
 
-def _trim(connection: sqlite3.Connection, table: str, most: int) -> None:
+def _trim(connection: Connection, table: str, most: int) -> None:
     """Forget the oldest."""
     surplus = _count(connection, table) - most
     if surplus > 0:

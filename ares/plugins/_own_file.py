@@ -25,6 +25,9 @@ from ares.errors import StoreError
 
 _T = TypeVar("_T")
 
+#: What the work of a transaction is given: the one module of the plugins that imports ``sqlite3`` is this.
+Connection = sqlite3.Connection
+
 #: Seconds that somebody else's lock is waited for, while the plugin starts and while a walk waits for it.
 _AT_START: Final = 2.0
 _LATER: Final = 0.25
