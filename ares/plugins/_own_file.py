@@ -86,7 +86,8 @@ class OwnFile:
         #: The process that opened it, and the file that it was: device and inode.
         self._pid = 0
         self._identity = (0, 0)
-        _files.add(self)
+        with _registry:
+            _files.add(self)
 
     # --- opening and closing ----------------------------------------------------------------------------------
 
@@ -325,6 +326,8 @@ def _keep(connection: sqlite3.Connection) -> sqlite3.Connection:
     return connection
 
 
+#: Guards the set below it; held for moments.
+_registry = threading.Lock()
 _files: Final["weakref.WeakSet[OwnFile]"] = weakref.WeakSet()
 #: Those whose locks the forking thread holds, and those that it could not have.
 _held: list[OwnFile] = []
@@ -335,7 +338,9 @@ _inherited: set[tuple[int, int]] = set()
 
 def _before() -> None:
     until = time.monotonic() + _FORK
-    for file in list(_files):
+    with _registry:
+        files = list(_files)
+    for file in files:
         (_held if file.before_fork(until) else _left_open).append(file)
 
 
@@ -346,6 +351,8 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
+    global _registry  # noqa: PLW0603 - the one it has may be held by a thread that is not here
+    _registry = threading.Lock()
     for file in _held:
         file.in_child(was_left_open=False)
     for file in _left_open:

@@ -31,16 +31,15 @@ import attrs
 from ares.errors import StoreError, UsageError
 from ares.plugin import Capability, Context, EventBus, Plugin
 from ares.plugins._evidence import Evidence, cosine, normal, similarity
-from ares.plugins._experiences import NEAREST, Asked, Experiences, Question, hashed, place_of
+from ares.plugins._experiences import NEAREST, Experiences, Question, hashed, place_of
 from ares.plugins._rendering import render
 from ares.plugins._rules import words as in_words
+from ares.plugins._verdicts import SCORED, score_of, targets_of
 from ares.records import (
     ExecutionOutcome,
     ExecutionStatus,
-    ExperienceCheckpoint,
     RouteAdvice,
     RouteState,
-    StepStatus,
 )
 
 #: What is told when an embedding function fails.
@@ -55,7 +54,6 @@ _CAUGHT_UP: Final = 100
 #: How similar embeddings are that have nothing in common, unless told otherwise.
 _UNLIKE: Final = 0.5
 
-_SCORED: Final = (ExecutionStatus.COMPLETED, ExecutionStatus.FAILED)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: A text, as numbers that are close together for texts that mean the same.
@@ -166,8 +164,8 @@ class ExperienceMemory(Plugin):
         #: Decisions that are not written down yet; and until when it is not tried again, by the monotonic clock.
         self._unwritten: dict[tuple[str, str, int], Question] = {}
         self._rests_until = 0.0
-        #: The executions to be caught up with; None while nobody has looked which.
-        self._behind: list[str] | None = None
+        #: The executions to be caught up with.
+        self._behind: list[str] = []
 
     def size(self) -> int:
         """How many experiences there are, of all processes. While the plugin runs; any thread.
@@ -193,6 +191,8 @@ class ExperienceMemory(Plugin):
         """
         self._forget()
         self._experiences.open()
+        # By its own executions it is told when they end.
+        self._behind = self._experiences.open_executions(_CAUGHT_UP)
         self._bus = bus
 
     def stop(self, ctx: Context) -> None:  # noqa: ARG002 - a contract's word
@@ -294,17 +294,17 @@ class ExperienceMemory(Plugin):
     def _note(self, question: Question) -> None:
         """Have it written down, now or later: a file that is locked at this moment holds up no walk."""
         self._unwritten[question.execution_id, question.path, question.round] = question
-        if time.monotonic() < self._rests_until and len(self._unwritten) <= _MOST_UNWRITTEN:
+        if len(self._unwritten) > _MOST_UNWRITTEN:
+            del self._unwritten[next(iter(self._unwritten))]
+            now = self._counts
+            self._counts = attrs.evolve(now, unwritten=now.unwritten + 1)
+        if time.monotonic() < self._rests_until:
             return
         try:
             self._write()
         except StoreError as error:
             self._rests_until = time.monotonic() + _REST
-            lost = len(self._unwritten) - _MOST_UNWRITTEN
-            for key in list(self._unwritten)[: max(0, lost)]:
-                del self._unwritten[key]
-            now = self._counts
-            self._counts = attrs.evolve(now, unwritten=now.unwritten + max(0, lost), last_error=str(error))
+            self._counts = attrs.evolve(self._counts, last_error=str(error))
 
     def _write(self) -> None:
         if self._unwritten:
@@ -319,14 +319,14 @@ class ExperienceMemory(Plugin):
         Raises:
             StoreError: the file could not be written, or the journal not be read. It will be caught up with.
         """
-        if outcome.status in _SCORED:
+        if outcome.status in SCORED:
             try:
                 self._write()
                 self._learn(ctx, outcome.execution_id, outcome.status)
             except Exception:
-                self._behind = None  # to be looked for again
+                self._fall_behind(outcome.execution_id)
                 raise
-        if self._behind is None or self._behind:
+        if self._behind:
             self._catch_up_later()
 
     def catch_up(self, ctx: Context) -> None:
@@ -334,17 +334,24 @@ class ExperienceMemory(Plugin):
         file was locked. Is asked for by the plugin itself, one at a time, so that nobody waits for it.
 
         Raises:
-            StoreError: the file could not be written, or the journal not be read.
+            StoreError: the file could not be written, or the journal not be read. It will be tried again.
         """
-        if self._behind is None:
-            self._behind = self._experiences.open_executions(_CAUGHT_UP)
         if not self._behind:
             return
         execution_id = self._behind.pop()
-        with suppress(UsageError):  # it is in the store of somebody who shares the file
+        try:
             self._learn(ctx, execution_id, None)
+        except UsageError:
+            pass  # it is in the store of somebody who shares the file
+        except Exception:
+            self._fall_behind(execution_id)
+            raise
         if self._behind:
             self._catch_up_later()
+
+    def _fall_behind(self, execution_id: str) -> None:
+        if execution_id not in self._behind:
+            self._behind = [*self._behind[1 - _MOST_UNWRITTEN :], execution_id]
 
     def _catch_up_later(self) -> None:
         find = getattr(self._bus, "plugins_by_cap", None)
@@ -360,11 +367,11 @@ class ExperienceMemory(Plugin):
         ctx.journal.flush(execution_id)  # signals of other plugins, say
         checkpoint = ctx.journal.snapshot(execution_id)
         status = checkpoint.status if status is None else status
-        if status not in _SCORED:
+        if status not in SCORED:
             return
-        targets = _targets(asked, checkpoint)
+        targets = targets_of(asked, checkpoint)
         began = 0 if checkpoint.created_at is None else (checkpoint.created_at - _EPOCH) // timedelta(microseconds=1)
-        self._experiences.learn(execution_id, began, asked, targets, _score(status, checkpoint))
+        self._experiences.learn(execution_id, began, asked, targets, score_of(status, checkpoint))
         self._counts = attrs.evolve(self._counts, learned=self._counts.learned + len(targets))
 
 
@@ -376,33 +383,3 @@ def _number(value: object, argument: str, plugin: str, most: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or value == math.inf:
         raise UsageError(f"{argument} of plugin {plugin!r} must be a number from 0 to {most:g}, not {value!r}")
     return float(value)
-
-
-# --- what became of decisions ---------------------------------------------------------------------------------------
-
-
-def _targets(asked: Sequence[Asked], checkpoint: ExperienceCheckpoint) -> dict[int, str]:
-    """The branch that was taken, for each decision that was for one alone."""
-    last = {route.path: route.targets for route in checkpoint.route_history}
-    found = {}
-    for each in asked:
-        target = each.target
-        if target is None:
-            # A history does not tell rounds: its last entry is of the round in which the step stands.
-            step = checkpoint.step_states.get(each.path)
-            targets = last.get(each.path, ())
-            stands = step is not None and step.status is StepStatus.COMPLETED and step.error is None
-            is_its = stands and step is not None and step.round == each.round and len(targets) == 1
-            target = targets[0] if is_its else ""
-        if target:
-            found[each.number] = target
-    return found
-
-
-def _score(status: ExecutionStatus, checkpoint: ExperienceCheckpoint) -> float:
-    """How well an execution went, from 0 to 1."""
-    if status is ExecutionStatus.FAILED:
-        return 0.0
-    scores: list[object] = [signal.score for signal in checkpoint.scoring_signals]
-    valid = [float(score) for score in scores if isinstance(score, int | float) and 0 <= score <= 1]
-    return sum(valid) / len(valid) if valid else 1.0

@@ -14,9 +14,9 @@ from ares.plugin import Context
 from ares.plugins import ExperienceMemory, FallbackRouter, MemoryRouter
 from ares.records import ExecutionStatus, RouteDecision, RouteEntry, RouteState, ScoringSignal, StepResult
 from benchmarks import learning
-from tests.engine.helpers import events_of
+from tests.engine.helpers import events_of, open_files
 from tests.plugins.experiences import WAYS, advice_of, always, at, crossing, given, running, say
-from tests.plugins.routing import Heard, decision_of, routed
+from tests.plugins.routing import Heard, alone, decision_of, routed
 
 Make = Callable[..., Runtime]
 
@@ -137,10 +137,10 @@ def test_a_sub_workflow_learns_wherever_it_is(runtime: Make, path: Path) -> None
 def test_the_early_question_is_not_answered_and_leaves_nothing(path: Path) -> None:
     memory = running(ExperienceMemory(path, explore=True))
 
-    said = memory.advise_route(None, RouteState("e", "crossing", "choose", "choose", 1, None, {}, ()))  # type: ignore[arg-type]
+    said = memory.advise_route(alone(), RouteState("e", "crossing", "choose", "choose", 1, None, {}, ()))
 
     assert (tuple(said), memory.counts.asked) == ((), 0)
-    memory.stop(None)  # type: ignore[arg-type]
+    memory.stop(alone())
 
 
 def test_what_is_compared_can_be_chosen(runtime: Make, path: Path) -> None:
@@ -236,14 +236,14 @@ def test_whoever_decides_in_the_end_is_learned_from(runtime: Make, path: Path) -
 def test_the_rounds_of_a_loop_are_experiences_of_their_own(path: Path) -> None:
     memory = running(ExperienceMemory(path))
     gone = tuple(RouteEntry("choose", "choose", (way,), "", "memory", None) for way in ("left", "right"))  # type: ignore[arg-type]
-    memory.advise_route(None, at("a", execution_id="e", round=1))  # type: ignore[arg-type]
-    memory.advise_route(None, at("b", execution_id="e", round=2, routes=gone[:1]))  # type: ignore[arg-type]
-    memory.advise_route(None, at("c", execution_id="e", round=3, routes=gone))  # type: ignore[arg-type]
+    memory.advise_route(alone(), at("a", execution_id="e", round=1))
+    memory.advise_route(alone(), at("b", execution_id="e", round=2, routes=gone[:1]))
+    memory.advise_route(alone(), at("c", execution_id="e", round=3, routes=gone))
 
     asked, _ = memory._experiences.asked_in("e")
 
     assert [(each.round, each.target) for each in asked] == [(1, "left"), (2, "right"), (3, None)]
-    memory.stop(None)  # type: ignore[arg-type]
+    memory.stop(alone())
 
 
 # --- exactly once ----------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def test_several_processes_share_a_file(path: Path, tmp_path: Path) -> None:
     memory = running(ExperienceMemory(path))
     assert memory.size() == 24
     assert say(memory, at()) == {"right": pytest.approx(25 / 26)}
-    memory.stop(None)  # type: ignore[arg-type]
+    memory.stop(alone())
 
 
 # --- trying something new ------------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ def test_a_memory_that_explores_advises_every_branch_by_a_draw_that_can_be_repea
     assert len({each["left"] for each in drawn}) == 40
     assert {max(each, key=each.__getitem__) for each in drawn} == set(WAYS)
     assert say(memory, at(execution_id="e7")) == drawn[7]
-    memory.stop(None)  # type: ignore[arg-type]
+    memory.stop(alone())
     other = running(ExperienceMemory(path, explore=True, seed=4))
     assert say(other, at(execution_id="e7")) != drawn[7]
     other.stop(None)  # type: ignore[arg-type]
@@ -421,3 +421,30 @@ def test_a_memory_is_found_by_a_router_within_a_chain(runtime: Make, path: Path)
         rt.run(crossing(), given()).raise_for_status()
 
     assert routed(events_of(rt, rt.run(crossing(), given()).execution_id))["source"] == "memory"
+
+
+# --- many at once ----------------------------------------------------------------------------------------------------
+
+
+def test_executions_beside_one_another_are_learned_from_each_once(runtime: Make, store: str | None, path: Path) -> None:
+    memory = ExperienceMemory(path)
+    rt = runtime(store, plugins=[memory, always()], durability="async")
+    wf = crossing()
+
+    runs = [rt.submit(wf, given(f"{number % 3} of them")) for number in range(60)]
+    results = [run.result(30) for run in runs]
+
+    assert {(result.status.value, result.warnings) for result in results} == {("COMPLETED", ())}
+    assert (memory.size(), memory.counts.learned) == (60, 60)
+
+
+def test_a_memory_that_is_started_and_stopped_often_leaves_nothing_open(path: Path) -> None:
+    memory = ExperienceMemory(path)
+    running(memory).stop(alone())
+    before = open_files()
+
+    for _ in range(50):
+        say(running(memory), at())
+        memory.stop(alone())
+
+    assert open_files() == before

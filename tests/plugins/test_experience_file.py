@@ -10,7 +10,7 @@ import pytest
 
 from ares import Runtime
 from ares.errors import StoreError
-from ares.plugins import ExperienceMemory, _own_file
+from ares.plugins import ExperienceMemory, _own_file, experience
 from ares.records import ExecutionStatus
 from tests.engine.helpers import Gate, Task, eventually
 from tests.engine.test_fork import in_child
@@ -218,6 +218,28 @@ def test_a_file_that_is_locked_for_a_while_holds_up_no_walk_and_all_is_learned_l
     assert rt.run(crossing(), given()).warnings == ()
     eventually(lambda: memory.size() == 5)
     assert memory.counts.unwritten == 0
+
+
+def test_what_waits_for_a_lock_is_bounded_counted_and_written_at_the_end(
+    learned: Path, locked: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked.execute("COMMIT")
+    monkeypatch.setattr(experience, "_MOST_UNWRITTEN", 10)
+    memory = running(ExperienceMemory(learned))
+    locked.execute("BEGIN IMMEDIATE")
+    began = time.monotonic()
+
+    for number in range(30):
+        assert say(memory, at(execution_id=f"e{number}")) == {"right": 0.75}
+
+    assert time.monotonic() - began < 3  # one of them waited for the lock
+    assert memory.counts.unwritten == 20
+    assert "locked by another connection" in memory.counts.last_error
+    locked.execute("COMMIT")
+    memory.stop(alone())
+    running(memory)
+    assert memory._experiences.open_executions(100) == [f"e{number}" for number in range(29, 19, -1)]
+    memory.stop(alone())
 
 
 def test_a_file_that_is_taken_away_is_missed(runtime: Make, learned: Path) -> None:
