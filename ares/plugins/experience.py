@@ -143,6 +143,9 @@ class ExperienceMemory(Plugin):
         for argument, value in (("embed", embed), ("about", about)):
             if value is not None and not callable(value):
                 raise UsageError(f"{argument} of plugin {name!r} must be a function, not {value!r}")
+        place: object = path
+        if not isinstance(place, str | os.PathLike) or place == ":memory:":
+            raise UsageError(f"plugin {name!r} needs a path for its file, not {place!r}")
         if type(max_entries) is not int or max_entries < 1:
             raise UsageError(f"max_entries of plugin {name!r} must be a whole number above 0, not {max_entries!r}")
         unlike = (_UNLIKE if embed else 0.0) if similarity_min is None else similarity_min

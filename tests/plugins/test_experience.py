@@ -415,6 +415,25 @@ def test_an_argument_that_cannot_be_is_refused_by_name(path: Path, arguments: di
         ExperienceMemory(path, **arguments)
 
 
+@pytest.mark.parametrize("path", [None, 3, ":memory:"])
+def test_it_needs_a_file(path: Any) -> None:
+    with pytest.raises(UsageError, match="plugin 'experience' needs a path for its file"):
+        ExperienceMemory(path)
+
+
+def test_a_decision_that_cannot_be_looked_at_is_left_to_the_rules_and_told(path: Path, new_bus: Any) -> None:
+    def about(state: RouteState) -> Any:
+        return state.output["kind"]
+
+    bus = new_bus(ExperienceMemory(path, about=about), always())
+    heard = Heard(bus, "router.peer_failed")
+
+    assert decision_of(bus, at("no mapping")).targets == ("right",)
+
+    [(_, told)] = heard()
+    assert "advise_route raised TypeError: string indices must be integers" in told["problem"]
+
+
 def test_a_memory_is_found_by_a_router_within_a_chain(runtime: Make, path: Path) -> None:
     rt = runtime(plugins=[ExperienceMemory(path), FallbackRouter([always()])])
     for _ in range(2):
