@@ -98,7 +98,7 @@ def ways(file: Path, seed: int) -> dict[str, Callable[[], list[Plugin]]]:
     return {
         "rules": lambda: [ExpressionRouter(RULES)],
         "memory, at random": lambda: [ExperienceMemory(file), MemoryRouter(_lots(seed))],
-        "memory, explores": lambda: [ExperienceMemory(file, explore=True, seed=seed), MemoryRouter(RULES)],
+        "memory, explores": lambda: [ExperienceMemory(file, explore=True), MemoryRouter(RULES)],
         "memory, after rules": lambda: [ExperienceMemory(file), MemoryRouter(RULES)],
     }
 
@@ -117,7 +117,7 @@ def measure(name: str, runs: int, seed: int) -> Routed:
         plugins = ways(Path(folder) / "experience.db", seed)[name]()
         with Runtime(plugins=plugins) as runtime:
             for number, (desk, inputs) in enumerate(tickets(runs, seed)):
-                result = runtime.run(wf, inputs, execution_id=f"ticket-{number}")
+                result = runtime.run(wf, inputs, execution_id=f"ticket-{seed}-{number}")
                 right.append(result.steps[desk].status != "SKIPPED")
                 good.append(result.status is ExecutionStatus.COMPLETED)
     return Routed(name, tuple(right), tuple(good))

@@ -101,7 +101,7 @@ class ExperienceMemory(Plugin):
     with ``explore``: then it advises each branch of the step, also one that it knows nothing of, and the confidence is
     not the mean but a draw from the belief (Thompson, *On the Likelihood that One Unknown Probability Exceeds Another*,
     Biometrika 25, 1933). So the best draw wins, each branch is taken as often as it is likely to be the best, and what
-    was bad luck is tried again. The draws depend on the seed, the execution and the branch point alone.
+    was bad luck is tried again. The draws depend on the execution's id and the branch point alone.
 
     Args:
         path: Of the SQLite file that it keeps, beside the store and not in it; several processes may share it.
@@ -111,7 +111,6 @@ class ExperienceMemory(Plugin):
         name: Of the plugin.
         about: What of a decision is compared; without it, its output and variables.
         explore: Whether it tries branches on its own account.
-        seed: Of the draws.
         evidence_min: How much similar experience there must be for advice, as a number of experiences that are the same
             in everything. With 2, nobody follows one lucky run.
         similarity_min: What is not more similar than this, from 0 to 1, counts nothing; what is, in the measure in
@@ -134,7 +133,6 @@ class ExperienceMemory(Plugin):
         name: str = "experience",
         about: Callable[[RouteState], Any] | None = None,
         explore: bool = False,
-        seed: int = 0,
         evidence_min: float = 2.0,
         similarity_min: float | None = None,
         max_entries: int = 10_000,
@@ -154,7 +152,6 @@ class ExperienceMemory(Plugin):
         self._embed = embed
         self._about = about or _output_and_variables
         self._explore = explore
-        self._seed = seed
         self._evidence_min = _number(evidence_min, "evidence_min", name, math.inf)
         self._similarity_min = _number(unlike, "similarity_min", name, 1.0)
         self._experiences = Experiences(path, max_entries)
@@ -288,8 +285,9 @@ class ExperienceMemory(Plugin):
                 advice.append(RouteAdvice(branch, evidence.mean, f"{said}, so that is {evidence.mean:.2f} likely"))
         return tuple(sorted(advice, key=lambda each: each.confidence, reverse=True))
 
-    def _random(self, state: RouteState, branch: str) -> Random:
-        parts = (str(self._seed), state.execution_id, state.path, str(state.round), branch)
+    @staticmethod
+    def _random(state: RouteState, branch: str) -> Random:
+        parts = (state.execution_id, state.path, str(state.round), branch)
         return Random(blake2b("\0".join(parts).encode("utf-8", "surrogatepass")).digest())
 
     # --- what it was asked about --------------------------------------------------------------------------------------

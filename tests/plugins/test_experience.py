@@ -322,12 +322,12 @@ def test_two_executions_of_one_name_in_two_stores_are_two_experiences(runtime: M
 
 
 def test_several_processes_share_a_file(path: Path, tmp_path: Path) -> None:
-    children = [program(tmp_path / f"{name}.db", path, "well", *(f"{name}{n}" for n in range(12))) for name in "ab"]
+    children = [program(tmp_path / f"{name}.db", path, "well", *(f"{name}{n}" for n in range(8))) for name in "ab"]
     assert [code_of(child) for child in children] == [0, 0]
 
     memory = running(ExperienceMemory(path))
-    assert memory.size() == 24
-    assert say(memory, at()) == {"right": pytest.approx(25 / 26)}
+    assert memory.size() == 16
+    assert say(memory, at()) == {"right": pytest.approx(17 / 18)}
     memory.stop(alone())
 
 
@@ -335,7 +335,7 @@ def test_several_processes_share_a_file(path: Path, tmp_path: Path) -> None:
 
 
 def test_a_memory_that_explores_advises_every_branch_by_a_draw_that_can_be_repeated(path: Path) -> None:
-    memory = running(ExperienceMemory(path, explore=True, seed=3))
+    memory = running(ExperienceMemory(path, explore=True))
     drawn = [say(memory, at(execution_id=f"e{number}")) for number in range(40)]
 
     assert all(set(each) == set(WAYS) for each in drawn)
@@ -343,9 +343,6 @@ def test_a_memory_that_explores_advises_every_branch_by_a_draw_that_can_be_repea
     assert {max(each, key=each.__getitem__) for each in drawn} == set(WAYS)
     assert say(memory, at(execution_id="e7")) == drawn[7]
     memory.stop(alone())
-    other = running(ExperienceMemory(path, explore=True, seed=4))
-    assert say(other, at(execution_id="e7")) != drawn[7]
-    other.stop(None)  # type: ignore[arg-type]
 
 
 def test_routing_learns() -> None:
@@ -450,11 +447,11 @@ def test_executions_beside_one_another_are_learned_from_each_once(runtime: Make,
     rt = runtime(store, plugins=[memory, always()], durability="async")
     wf = crossing()
 
-    runs = [rt.submit(wf, given(f"{number % 3} of them")) for number in range(60)]
+    runs = [rt.submit(wf, given(f"{number % 3} of them")) for number in range(30)]
     results = [run.result(30) for run in runs]
 
     assert {(result.status.value, result.warnings) for result in results} == {("COMPLETED", ())}
-    assert (memory.size(), memory.counts.learned) == (60, 60)
+    assert (memory.size(), memory.counts.learned) == (30, 30)
 
 
 def test_a_memory_that_is_started_and_stopped_often_leaves_nothing_open(path: Path) -> None:
@@ -462,7 +459,7 @@ def test_a_memory_that_is_started_and_stopped_often_leaves_nothing_open(path: Pa
     running(memory).stop(alone())
     before = open_files()
 
-    for _ in range(50):
+    for _ in range(15):
         say(running(memory), at())
         memory.stop(alone())
 

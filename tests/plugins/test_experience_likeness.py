@@ -256,7 +256,7 @@ def test_confidences_come_true_as_often_as_they_say(tmp_path: Path) -> None:
     memory = running(ExperienceMemory(tmp_path / "experience.db"))
     file = memory._experiences
     said: list[tuple[float, bool]] = []
-    for number in range(900):
+    for number in range(800):
         kind, way = drawn.randrange(60), drawn.choice(WAYS)
         confidences = say(memory, at(f"kind{kind}", execution_id=f"e{number}", workflow_id=f"w{kind}"))
         good = drawn.random() < truth[kind, way]
