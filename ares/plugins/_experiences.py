@@ -32,7 +32,7 @@ _FORMATS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE TABLE asked (
             number INTEGER PRIMARY KEY AUTOINCREMENT, execution BLOB NOT NULL, path BLOB NOT NULL,
             round INTEGER NOT NULL, place TEXT NOT NULL, words TEXT NOT NULL, vector BLOB, target BLOB,
-            UNIQUE (execution, path, round))""",
+            asked_at INTEGER NOT NULL, UNIQUE (execution, path, round))""",
         """CREATE TABLE experiences (
             number INTEGER PRIMARY KEY AUTOINCREMENT, execution BLOB NOT NULL, began INTEGER NOT NULL,
             path BLOB NOT NULL, round INTEGER NOT NULL, place TEXT NOT NULL, words TEXT NOT NULL, vector BLOB,
@@ -79,7 +79,8 @@ def hashed(place: bytes, words: Iterable[str]) -> tuple[str, ...]:
 class Question:
     """One decision that the memory was asked about.
 
-    ``previous``: what was decided at the same path the round before; empty if there was none, or nobody knows.
+    ``asked_at`` is in nanoseconds since the epoch; ``previous`` is what was decided at the same path the round before,
+    empty if there was none, or nobody knows.
     """
 
     execution_id: str
@@ -87,18 +88,21 @@ class Question:
     round: int
     place: bytes
     words: tuple[str, ...]
-    vector: "array[float] | None" = None
+    vector: "array[float] | None"
+    asked_at: int
     previous: tuple[str, ...] = ()
 
 
 @attrs.frozen
 class Asked:
-    """A decision that is written down; ``target`` is what was decided, None while that is not known."""
+    """A decision that is written down; ``target`` is what was decided, None while that is not known; ``asked_at`` is in
+    nanoseconds since the epoch."""
 
     number: int
     path: str
     round: int
     target: str | None
+    asked_at: int
 
 
 @attrs.frozen
@@ -159,9 +163,9 @@ class Experiences:
                     )
                 vector = None if each.vector is None else each.vector.tobytes()
                 connection.execute(
-                    "INSERT OR REPLACE INTO asked (execution, path, round, place, words, vector)"
-                    " VALUES (?, ?, ?, ?, ?, ?)",
-                    (*key, each.round, each.place.hex(), " ".join(each.words), vector),
+                    "INSERT OR REPLACE INTO asked (execution, path, round, place, words, vector, asked_at)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (*key, each.round, each.place.hex(), " ".join(each.words), vector, each.asked_at),
                 )
             _trim(connection, "asked", self._most)
 
@@ -172,8 +176,10 @@ class Experiences:
 
         def work(connection: Connection) -> tuple[list[Asked], bool]:
             key = (_bytes(execution_id),)
-            rows = connection.execute("SELECT number, path, round, target FROM asked WHERE execution = ?", key)
-            asked = [Asked(n, _str(path), turn, None if to is None else _str(to)) for n, path, turn, to in rows]
+            rows = connection.execute(
+                "SELECT number, path, round, target, asked_at FROM asked WHERE execution = ?", key
+            )
+            asked = [Asked(n, _str(path), turn, None if to is None else _str(to), at) for n, path, turn, to, at in rows]
             known = connection.execute("SELECT 1 FROM experiences WHERE execution = ? LIMIT 1", key).fetchone()
             return asked, known is not None
 

@@ -238,6 +238,7 @@ class ExperienceMemory(Plugin):
             place,
             hashed(place, rendering.words),
             self._vector(state, rendering.text),
+            time.time_ns(),
             tuple(before[-1]) if before else (),
         )
 
@@ -367,17 +368,25 @@ class ExperienceMemory(Plugin):
             return
         ctx.journal.flush(execution_id)  # signals of other plugins, say
         checkpoint = ctx.journal.snapshot(execution_id)
-        status = checkpoint.status if status is None else status
+        began, ended = _micros(checkpoint.created_at), _micros(checkpoint.updated_at)
+        if status is None:
+            # In another execution of the same id, in another store say, it was asked before this began or after its end.
+            asked = [each for each in asked if began <= each.asked_at // 1_000 <= ended]
+            status = checkpoint.status
         if status not in SCORED:
             return
         targets = targets_of(asked, checkpoint)
-        began = 0 if checkpoint.created_at is None else (checkpoint.created_at - _EPOCH) // timedelta(microseconds=1)
         self._experiences.learn(execution_id, began, asked, targets, score_of(status, checkpoint))
         self._counts = attrs.evolve(self._counts, learned=self._counts.learned + len(targets))
 
 
 def _output_and_variables(state: RouteState) -> Mapping[str, Any]:
     return {"output": state.output, "variables": dict(state.variables)}
+
+
+def _micros(at: datetime | None) -> int:
+    """Microseconds since the epoch."""
+    return 0 if at is None else (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def _number(value: object, argument: str, plugin: str, most: float) -> float:

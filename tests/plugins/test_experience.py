@@ -321,6 +321,23 @@ def test_two_executions_of_one_name_in_two_stores_are_two_experiences(runtime: M
     assert said == {"right": 0.75}
 
 
+def test_what_was_asked_in_another_execution_of_the_same_name_is_not_taken_for_this_one(
+    runtime: Make, path: Path, tmp_path: Path
+) -> None:
+    with Runtime(tmp_path / "ares.db", plugins=[always()]) as rt:
+        rt.run(crossing(), given(), execution_id="e").raise_for_status()
+    memory = running(ExperienceMemory(path))
+    say(memory, at(execution_id="e"))  # and its process died with its store
+    memory.stop(alone())
+
+    rt = runtime(tmp_path / "ares.db", plugins=[memory, always()])
+    rt.run(crossing(), given()).raise_for_status()
+
+    assert advice_of(rt, at()) == {}
+    assert memory.size() == 1
+    assert "e" in memory._experiences.open_executions(10)
+
+
 def test_several_processes_share_a_file(path: Path, tmp_path: Path) -> None:
     children = [program(tmp_path / f"{name}.db", path, "well", *(f"{name}{n}" for n in range(8))) for name in "ab"]
     assert [code_of(child) for child in children] == [0, 0]
