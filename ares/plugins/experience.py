@@ -370,7 +370,7 @@ class ExperienceMemory(Plugin):
         checkpoint = ctx.journal.snapshot(execution_id)
         began, ended = _micros(checkpoint.created_at), _micros(checkpoint.updated_at)
         if status is None:
-            # In another execution of the same id, in another store say, it was asked before this began or after its end.
+            # In another one of the same id, in another store say, it was asked before this began or after it ended.
             asked = [each for each in asked if began <= each.asked_at // 1_000 <= ended]
             status = checkpoint.status
         if status not in SCORED:
