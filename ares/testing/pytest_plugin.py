@@ -67,6 +67,7 @@ def ares_nursery() -> Iterator["Nursery"]:
     """Where child processes come from; ``ares_child`` starts them."""
     from ares.testing.processes import Nursery
 
+    mark_test_process()
     with Nursery(["ares.runtime", "ares.stores.sqlite"]) as nursery:
         yield nursery
 
@@ -93,4 +94,5 @@ def crash_after() -> Callable[..., "CrashPoint"]:
     """Says where a child process is to die: ``ares.testing.crash_after``."""
     from ares.testing.crashing import crash_after
 
+    mark_test_process()
     return crash_after

@@ -44,6 +44,8 @@ class PluginContract:
 
     #: Seconds that ``start`` may take: the Runtime waits for it.
     start_seconds: ClassVar[float] = 1.0
+    #: Seconds after ``stop`` within which its threads must have ended.
+    stop_seconds: ClassVar[float] = 2.0
     #: What it must be good for.
     capability: ClassVar[Capability | None] = None
 
@@ -141,7 +143,7 @@ class PluginContract:
 
         left = set(threading.enumerate()) - before
         for thread in left:
-            thread.join(PATIENCE)
+            thread.join(self.stop_seconds)
         assert [thread.name for thread in left if thread.is_alive()] == []
 
     # --- what it is told ---

@@ -49,12 +49,13 @@ class RouterContract(PluginContract):
         stage.check_unhurt(PluginState.RUNNING)
 
     def test_it_decides_the_same_way_through_a_bus(self, stage: Stage, all_states: list[RouteState]) -> None:
-        """Where a decision that names a stranger, or a failure, counts as an abstention."""
+        """Where a decision that names a stranger, or a failure, counts as an abstention, and is a warning."""
         for state in all_states:
             stage.bus.before_step(EXECUTION, make_step(state.path, round=state.round))
             stage.bus.route(EXECUTION, state)
         stage.bus.after_execution(make_outcome())
 
+        assert stage.bus.warnings(EXECUTION) == ()
         stage.check_unhurt(PluginState.RUNNING)
 
     def test_peers_that_fail_or_lie_do_not_keep_it_from_its_answer(
