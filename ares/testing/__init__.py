@@ -14,6 +14,7 @@ Importing this imports next to nothing: each name brings the module that it live
 """
 
 import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -83,19 +84,11 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-#: The process that pytest runs tests in, once it does.
-_test_process: int | None = None
-
-
-def mark_test_process() -> None:
-    """This is the process that pytest runs tests in, which nothing here may kill."""
-    global _test_process  # noqa: PLW0603 - of the process, as what it says
-    _test_process = os.getpid()
-
 
 def is_test_process() -> bool:
     """Whether this is the process that pytest runs tests in: its children are not, however they were started."""
-    return _test_process == os.getpid()
+    plugin = sys.modules.get("_ares_pytest")
+    return plugin is not None and plugin.test_process == os.getpid()
 
 
 def __getattr__(name: str) -> Any:

@@ -75,7 +75,7 @@ def test_a_plugin_written_from_the_page_alone_is_installed_found_run_shown_and_p
     installed: Installed,
 ) -> None:
     """One test, since installing takes most of the time."""
-    tests = ["-m", "pytest", "-q", "-c", os.devnull, "--rootdir", ".", "-p", "ares.testing.pytest_plugin"]
+    tests = ["-m", "pytest", "-q", "-c", os.devnull, "--rootdir", ".", "-p", "_ares_pytest"]
     with ThreadPoolExecutor(2) as pool:
         program = pool.submit(installed.run, "program.py")
         command = pool.submit(installed.run, "-m", "ares", "plugins", "--installed")
@@ -91,7 +91,7 @@ def test_a_plugin_written_from_the_page_alone_is_installed_found_run_shown_and_p
 def test_the_tests_on_the_page_about_tests_pass(tmp_path: Path) -> None:
     write(tmp_path / "home", files_of("testing.md"))
 
-    options = ["-q", "-c", os.devnull, "--rootdir", ".", "-p", "ares.testing.pytest_plugin", "-p", "no:cacheprovider"]
+    options = ["-q", "-c", os.devnull, "--rootdir", ".", "-p", "_ares_pytest", "-p", "no:cacheprovider"]
     said = Installed(tmp_path, tmp_path / "home").run("-m", "pytest", *options)
 
     assert re.search(r"^6 passed", said, re.MULTILINE), said

@@ -123,18 +123,6 @@ def test_a_bus_can_be_had_before_it_starts(ares_bus: NewBus) -> None:
     assert delivery.event.payload == {"plugin": "recorder"}
 
 
-def test_buses_are_stopped_at_the_end_of_the_test(pytestconfig: pytest.Config) -> None:
-    from ares.testing import pytest_plugin
-
-    recorder = RecordingPlugin()
-    making = pytest_plugin.ares_bus.__wrapped__()  # type: ignore[attr-defined]  # the function behind the fixture
-    next(making)(recorder)
-
-    assert next(making, "over") == "over"
-
-    assert [each.method for each in recorder.told if each.method != "on_event"] == ["start", "stop"]
-
-
 def test_samples_are_harmless_and_take_any_field() -> None:
     assert make_step("a/b[2]").index == 2
     assert make_step(attempt=3).attempt == 3

@@ -1,15 +1,15 @@
 """The pytest plugin of ares: fixtures, by the entry point ``pytest11``. ``-p no:ares`` does without it.
 
-It is loaded in every session of whoever has ares installed, so it imports nothing of ares before a fixture is asked
-for, and starts nothing at all by itself.
+It is loaded in every session of whoever has ares installed, so it lies beside the package and not in it: ``import ares``
+brings loguru, and would come before a tool that measures coverage can see it. It imports nothing of ares before a fixture
+is asked for, and starts nothing at all by itself.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from ares.testing import mark_test_process
 
 if TYPE_CHECKING:
     from ares.bus import PluginBus
@@ -21,13 +21,21 @@ if TYPE_CHECKING:
 # Failures in the suites are to show what was compared, as those of the author's own tests do.
 pytest.register_assert_rewrite("ares.testing.contracts")
 
+#: The process that pytest runs tests in, once it does: ``ares.testing`` kills any other, but never this one.
+test_process: int | None = None
+
 #: Seconds that a call to a plugin on a bus of a test may take.
 _TIMEOUT = 10.0
 
 
 def pytest_configure() -> None:
     """Called by pytest in the process that runs the tests."""
-    mark_test_process()
+    _mark_test_process()
+
+
+def _mark_test_process() -> None:
+    global test_process  # noqa: PLW0603 - of the process, as what it says
+    test_process = os.getpid()
 
 
 @pytest.fixture
@@ -67,7 +75,7 @@ def ares_nursery() -> Iterator["Nursery"]:
     """Where child processes come from; ``ares_child`` starts them."""
     from ares.testing.processes import Nursery
 
-    mark_test_process()
+    _mark_test_process()
     with Nursery(["ares.runtime", "ares.stores.sqlite"]) as nursery:
         yield nursery
 
@@ -94,5 +102,5 @@ def crash_after() -> Callable[..., "CrashPoint"]:
     """Says where a child process is to die: ``ares.testing.crash_after``."""
     from ares.testing.crashing import crash_after
 
-    mark_test_process()
+    _mark_test_process()
     return crash_after
