@@ -1,8 +1,8 @@
 """The pytest plugin of ares: fixtures, by the entry point ``pytest11``. ``-p no:ares`` does without it.
 
-It is loaded in every session of whoever has ares installed, so it lies beside the package and not in it: ``import ares``
-brings loguru, and would come before a tool that measures coverage can see it. It imports nothing of ares before a fixture
-is asked for, and starts nothing at all by itself.
+It is loaded in every session of whoever has ares installed, so it lies beside the package and not in it: ``import
+ares`` brings loguru, and would come before a tool that measures coverage can see it. It imports nothing of ares before
+a fixture is asked for, and starts nothing at all by itself.
 """
 
 import os

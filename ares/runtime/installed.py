@@ -69,6 +69,8 @@ class InstalledPlugin:
             read(made)
         except RegistrationError as error:
             raise self._refusal(f"makes a plugin that cannot live on a bus: {error}") from error
+        except SystemExit as error:  # of a property, say
+            raise self._refusal(f"makes a plugin that exits when it is looked at: {describe(error)}") from error
         plugin: RuntimePlugin = made
         return plugin
 

@@ -55,7 +55,7 @@ def _live(function: Callable[..., Any], address: str, order: dict[str, Any]) -> 
         os.dup2(errors.fileno(), 2)
     line = Line(_connected(address))
     try:
-        line.say({"returned": function(line, *order["args"], **order["kwargs"])})
+        line.send("returned", function(line, *order["args"], **order["kwargs"]))
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()

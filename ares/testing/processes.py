@@ -48,7 +48,7 @@ class Line:
             TypeError: JSON has no word for it.
             OSError: the other side is gone.
         """
-        self._connection.sendall(json.dumps(message, default=os.fspath).encode() + b"\n")
+        self.send("said", message)
 
     def hear(self, timeout: float = DEADLINE) -> Any:
         """The next thing that the other side says; None when it is gone.
@@ -56,6 +56,15 @@ class Line:
         Raises:
             TimeoutError: nothing was said within ``timeout`` seconds.
         """
+        _, message = self.receive(timeout)
+        return message
+
+    def send(self, kind: str, message: Any) -> None:
+        """As ``say``, for another purpose."""
+        self._connection.sendall(json.dumps([kind, message], default=os.fspath).encode() + b"\n")
+
+    def receive(self, timeout: float) -> tuple[str, Any]:
+        """As ``hear``, with the purpose; that is ``gone`` when the other side is."""
         deadline = time.monotonic() + timeout
         while b"\n" not in self._buffer:
             ready, _, _ = select.select([self._connection], [], [], max(0.0, deadline - time.monotonic()))
@@ -66,10 +75,11 @@ class Line:
             except ConnectionResetError:
                 more = b""
             if not more:
-                return None
+                return "gone", None
             self._buffer += more
         line, _, self._buffer = self._buffer.partition(b"\n")
-        return json.loads(line)
+        kind, message = json.loads(line)
+        return kind, message
 
     def close(self) -> None:
         """Hang up."""
@@ -99,13 +109,14 @@ class ChildProcess:
         """What the child says next by ``line.say(...)``.
 
         Raises:
-            AssertionError: it ended instead; with what it printed.
+            AssertionError: it ended, or returned, instead; with what it printed.
             TimeoutError: it said nothing within ``timeout`` seconds.
         """
-        message = self._line.hear(timeout)
-        if message is None:
-            raise AssertionError(f"the child ended with {self.wait()} and said nothing more\n{self.errors()}")
-        return message
+        kind, message = self._line.receive(timeout)
+        if kind == "said":
+            return message
+        how = f"ended with {self.wait()}" if kind == "gone" else f"returned {message!r}"
+        raise AssertionError(f"the child {how} and said nothing more\n{self.errors()}")
 
     def result(self, timeout: float = DEADLINE) -> Any:
         """What the child's function returned, and wait for its end; all that it says before is passed over.
@@ -114,13 +125,13 @@ class ChildProcess:
             AssertionError: it died, or raised; with what it printed.
             TimeoutError: as ``hear`` and ``wait``.
         """
-        while True:
-            message = self.hear(timeout)
-            if isinstance(message, dict) and "returned" in message:
-                code = self.wait(timeout)
-                if code != 0:
-                    raise AssertionError(f"the child ended with {code}\n{self.errors()}")
-                return message["returned"]
+        kind, message = "said", None
+        while kind == "said":
+            kind, message = self._line.receive(timeout)
+        code = self.wait(timeout)
+        if kind == "gone" or code != 0:
+            raise AssertionError(f"the child ended with {code}\n{self.errors()}")
+        return message
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send it a signal; nothing happens if it has ended."""
@@ -149,7 +160,8 @@ class ChildProcess:
         """Kill it, if it still runs, and let go of it."""
         if self._code is None:
             self.kill()
-            self.wait()
+            with contextlib.suppress(AssertionError):  # with the nursery gone, nobody can tell its code
+                self.wait()
         os.close(self._handle)
         self._line.close()
         self._errors.unlink()
@@ -176,7 +188,7 @@ class Nursery:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(f"{self._folder.name}/line")
         self._listener.listen(8)
-        self._listener.settimeout(DEADLINE)
+        self._listener.settimeout(0.1)
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter
             [
                 *(sys.executable, *options, "-c", _SERVE),
@@ -185,9 +197,19 @@ class Nursery:
             cwd=folder,
             stdin=subprocess.DEVNULL,
         )
-        self._line = Line(self._accept())
         self._children: list[ChildProcess] = []
         self._numbers = itertools.count()
+        try:
+            self._line = Line(self._accept())
+        except BaseException:
+            self._process.kill()
+            self._clear_away()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The number of the process that forks."""
+        return self._process.pid
 
     def start(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ChildProcess:
         """Have a new process call ``function(line, *args, **kwargs)``.
@@ -215,19 +237,31 @@ class Nursery:
         return self._ask({"reap": pid})
 
     def _accept(self) -> socket.socket:
-        try:
-            return self._listener.accept()[0]
-        except TimeoutError:
-            code = self._process.poll()
-            raise AssertionError(f"the nursery did not answer within {DEADLINE:g} s; it ended with {code}") from None
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            try:
+                return self._listener.accept()[0]
+            except TimeoutError:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise self._gone() from None
+
+    def _gone(self) -> AssertionError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)  # its line may close a moment before it ends
+        code = self._process.poll()
+        how = "does not answer" if code is None else f"ended with {code}"
+        return AssertionError(f"the process that children are forked off {how}")
 
     def _ask(self, order: dict[str, Any]) -> int:
         number = next(self._numbers)
-        self._line.say({"number": number, **order})
+        try:
+            self._line.say({"number": number, **order})
+        except OSError as error:
+            raise self._gone() from error
         while True:  # an answer that nobody waited for, because its test was out of time, is passed over
             said = self._line.hear()
             if said is None:
-                raise AssertionError(f"the nursery ended with {self._process.wait(DEADLINE)}")
+                raise self._gone()
             answered, answer = said
             if answered == number:
                 if isinstance(answer, str):
@@ -245,9 +279,12 @@ class Nursery:
             self.close_children()
         finally:
             self._line.close()
-            self._process.wait(DEADLINE)
-            self._listener.close()
-            self._folder.cleanup()
+            self._clear_away()
+
+    def _clear_away(self) -> None:
+        self._process.wait(DEADLINE)
+        self._listener.close()
+        self._folder.cleanup()
 
     def __enter__(self) -> Self:
         return self

@@ -83,8 +83,17 @@ class RecordingPlugin(Plugin):
         def matches(event: Event) -> bool:
             return event.type == wanted if isinstance(wanted, str) else bool(wanted(event))
 
+        position = 0
+
         def first() -> Event | None:
-            return next((each.what for each in self._told if each.method == "on_event" and matches(each.what)), None)
+            nonlocal position
+            while position < len(self._told):
+                each = self._told[position]
+                position += 1
+                if each.method == "on_event" and matches(each.what):
+                    event: Event = each.what
+                    return event
+            return None
 
         with self._changed:
             found = self._changed.wait_for(first, timeout)

@@ -21,6 +21,7 @@ from ares.journal.notes import Emitted, Remembered
 from ares.records import StepResult, ToolEntry
 from ares.testing.samples import make_step, make_step_result
 from ares.values import Codec
+from ares.walk.judge import describe
 
 
 @attrs.define
@@ -132,6 +133,8 @@ class _Port:
     results: Mapping[str, StepResult] = MappingProxyType({})
     writable: frozenset[str] = frozenset()
     ends_at: float | None = None
+    #: The keys of ``once`` that are under way.
+    asking: set[str] = attrs.field(factory=set)
 
     def deadline(self) -> float | None:
         return self.ends_at
@@ -157,11 +160,18 @@ class _Port:
 
     def once(self, key: str, fn: Callable[[], Any]) -> Any:
         _need_text("the key of once()", key)
-        if key not in self.probe.remembered:
+        if key in self.probe.remembered:
+            return self.probe.remembered[key]
+        if key in self.asking:
+            raise UsageError(f"once({key!r}) is running in another thread of step {self.path!r} already")
+        self.asking.add(key)
+        try:
             value = fn()
             encode(Remembered(self.path, self.round, 0, key, value), self.codec)
             self.probe.remembered[key] = value
-        return self.probe.remembered[key]
+            return value
+        finally:
+            self.asking.discard(key)
 
     def tool(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         began = time.monotonic()
@@ -170,7 +180,7 @@ class _Port:
             output = fn(*args, **kwargs)
             return output
         except BaseException as raised:
-            error = f"{type(raised).__name__}: {raised}"
+            error = str(describe(raised))
             raise
         finally:
             shown: Sequence[Any] | dict[str, Any] = {"args": list(args), "kwargs": kwargs} if kwargs else list(args)

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from ares import __version__
-from tests.cli.command import ROOT, Ended, ares, forked
+from ares.cli import main
+from tests.cli.command import ROOT, ares, forked
 from tests.plugins_on_runtime.strangers import install, witness
 
 PROGRAM = """
@@ -131,32 +134,52 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 # --- of distributions -------------------------------------------------------------------------------------------------
 
 
-def with_site(site: Path, *arguments: str | Path) -> Ended:
-    """The command, with a folder of distributions on its search path."""
-    return ares("plugins", *arguments, cwd=site.parent, PYTHONPATH=f"{site}:{ROOT}")
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of distributions on this process's search path."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    return folder
 
 
-def test_installed_ones_are_listed_when_they_are_asked_for_with_version_and_order(tmp_path: Path) -> None:
-    witness(tmp_path / "site", "ares-witness", "witness", "cli_witness", "2.5")
+def test_installed_ones_are_listed_when_they_are_asked_for_with_version_and_order(
+    site: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    witness(site, "ares-witness", "witness", "cli_witness_1", "2.5")
 
-    ended = with_site(tmp_path / "site", "--installed")
+    assert main(["plugins", "--installed"]) == 0
 
-    assert ended.code == 0, ended
-    lines = [line.split() for line in ended.out.splitlines()]
+    lines = [line.split() for line in capfd.readouterr().out.splitlines()]
     assert ["witness", "ares-witness", "2.5", "running"] in lines
     assert ["after_step", "witness"] in lines
-    assert "checkpoint" in ended.out
+    assert ["checkpoint", "ares-workflow", __version__, "checkpoint", "running"] in lines
 
 
-def test_without_being_asked_for_they_are_named_and_not_imported(tmp_path: Path) -> None:
+def test_without_being_asked_for_they_are_named_and_not_imported(site: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code = "raise SystemExit('it was imported')"
-    install(tmp_path / "site", "ares-bomb", {"bomb": "cli_bomb:Bomb"}, cli_bomb=code)
+    install(site, "ares-bomb", {"bomb": "cli_bomb:Bomb"}, cli_bomb=code)
 
-    ended = with_site(tmp_path / "site")
+    assert main(["plugins"]) == 0
 
-    assert ended.code == 0, ended
-    assert "bomb" not in ended.out
-    assert ended.said == ["ares: installed, and shown with --installed: bomb"]
+    said = capfd.readouterr()
+    assert "bomb" not in said.out
+    assert said.err.splitlines() == ["ares: installed, and shown with --installed: bomb"]
+
+
+def test_the_distribution_of_a_targets_own_plugin_is_found_by_its_module(
+    site: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    witness(site, "ares-witness", "witness", "cli_witness_2", "2.5")
+    site.joinpath("cli_target.py").write_text(
+        "from ares import Runtime, Workflow\nfrom cli_witness_2 import Witness\nworkflow = Workflow('w')\n"
+        "workflow.step(lambda: 1, id='a')\n\ndef runtime(store):\n    return Runtime(store, plugins=[Witness()])\n"
+    )
+
+    assert main(["plugins", "cli_target"]) == 0
+
+    lines = [line.split() for line in capfd.readouterr().out.splitlines()]
+    assert ["witness", "ares-witness", "2.5", "running"] in lines
 
 
 def test_one_that_cannot_be_made_is_shown_beside_the_others_and_the_exit_code_is_1(tmp_path: Path) -> None:
@@ -165,7 +188,7 @@ def test_one_that_cannot_be_made_is_shown_beside_the_others_and_the_exit_code_is
     witness(site, "ares-witness-too", "witness", "cli_witness_too")
     install(site, "ares-bomb", {"bomb": "cli_bomb:Bomb"}, "0.1", cli_bomb="raise SystemExit('boom')")
 
-    ended = with_site(site, "--installed", "--json")
+    ended = ares("plugins", "--installed", "--json", cwd=tmp_path, PYTHONPATH=f"{site}:{ROOT}")
 
     assert ended.code == 1, ended
     shown = {(each["name"], each["state"]): each for each in ended.document["plugins"]}
@@ -173,22 +196,8 @@ def test_one_that_cannot_be_made_is_shown_beside_the_others_and_the_exit_code_is
     assert "which ares-witness 1.0 does, too" in shown["witness", "not loaded"]["last_error"]
     bomb = shown["bomb", "not loaded"]
     assert (bomb["distribution"], bomb["version"]) == ("ares-bomb", "0.1")
-    assert (
-        "entry point 'bomb' (cli_bomb:Bomb) of ares-bomb 0.1 cannot be imported: SystemExit: boom" in bomb["last_error"]
-    )
-
-
-def test_the_distribution_of_a_targets_own_plugin_is_found_by_its_module(tmp_path: Path) -> None:
-    witness(tmp_path / "site", "ares-witness", "witness", "cli_witness", "2.5")
-    file = tmp_path / "program.py"
-    file.write_text(
-        "from ares import Runtime, Workflow\nfrom cli_witness import Witness\nworkflow = Workflow('w')\n"
-        "workflow.step(lambda: 1, id='a')\n\ndef runtime(store):\n    return Runtime(store, plugins=[Witness()])\n"
-    )
-
-    ended = with_site(tmp_path / "site", file)
-
-    assert ["witness", "ares-witness", "2.5", "running"] in [line.split() for line in ended.out.splitlines()]
+    told = "entry point 'bomb' (cli_bomb:Bomb) of ares-bomb 0.1 cannot be imported: SystemExit: boom"
+    assert told in bomb["last_error"]
 
 
 def test_a_target_and_installed_ones_are_not_asked_for_together(tmp_path: Path) -> None:

@@ -57,6 +57,20 @@ def test_one_that_dies_instead_of_saying_something_is_told(ares_child: Start) ->
         ares_child(programs.leave_with, 7).hear()
 
 
+def test_one_that_returns_instead_of_saying_something_is_told(ares_child: Start) -> None:
+    with pytest.raises(AssertionError, match="returned 3 and said nothing more"):
+        ares_child(programs.add, 1, 2).hear()
+
+
+def test_what_a_child_says_is_never_taken_for_what_it_returned(ares_child: Start) -> None:
+    child = ares_child(programs.echo)
+    for said in (["returned", 1], "end"):
+        child.say(said)
+
+    assert child.hear() == ["returned", 1]
+    assert child.result() == "ended"
+
+
 def test_what_cannot_be_said_is_the_childs_failure(ares_child: Start) -> None:
     with pytest.raises(AssertionError, match="TypeError"):
         ares_child(programs.say_nonsense).result()
@@ -90,6 +104,19 @@ def test_those_that_still_run_at_the_end_are_killed(ares_nursery: Nursery) -> No
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_a_nursery_that_died_is_told_and_costs_no_wait() -> None:
+    with Nursery() as nursery:
+        child = nursery.start(programs.hang)
+        child.hear()
+        os.kill(nursery.pid, 9)
+
+        with pytest.raises(AssertionError, match="children are forked off ended with -9"):
+            nursery.start(programs.add, 1, 2)
+
+    with pytest.raises(AssertionError, match="children are forked off ended with 1"):
+        Nursery(["no_such_module_at_all"])
 
 
 @pytest.mark.parametrize("function", [lambda line: None, programs.Holder().method, programs.Holder.method, "text", 7])

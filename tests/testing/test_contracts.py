@@ -35,7 +35,7 @@ def failed() -> dict[str, set[str]]:
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "--rootdir", str(ROOT), str(Path(broken.__file__))],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=50,

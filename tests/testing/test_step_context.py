@@ -149,6 +149,17 @@ class Strange:
     """What no store can keep."""
 
 
+class Speechless(ValueError):
+    """Its message cannot be made."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+def fail_without_a_word() -> None:
+    raise Speechless
+
+
 BODIES: dict[str, Callable[[StepContext], Any]] = {
     "the step": lambda ctx: (ctx.step.path, ctx.step.base_id, ctx.step.index, ctx.step.name, str(ctx.step.status)),
     "numbers": lambda ctx: (ctx.attempt, ctx.round),
@@ -158,7 +169,9 @@ BODIES: dict[str, Callable[[StepContext], Any]] = {
     "a write that is not declared": lambda ctx: ctx.set("other", 1),
     "a tool": lambda ctx: ctx.tool("t", len, "abc"),
     "a tool that fails": lambda ctx: ctx.tool("t", len, 3),
+    "a tool that fails and cannot say how": lambda ctx: ctx.tool("t", fail_without_a_word),
     "once": lambda ctx: [ctx.once("k", lambda: 1), ctx.once("k", lambda: 2), ctx.once("l", lambda: 3)],
+    "once inside itself": lambda ctx: ctx.once("k", lambda: ctx.once("k", lambda: 1)),
     "once without a key": lambda ctx: ctx.once("", lambda: 1),
     "once that fails": lambda ctx: ctx.once("k", lambda: 1 / 0),
     "once of what cannot be kept": lambda ctx: ctx.once("k", Strange),
@@ -179,7 +192,7 @@ def outcome(body: Callable[[], Any]) -> tuple[str, Any]:
     try:
         return "returned", body()
     except Exception as error:
-        return type(error).__name__, str(error)
+        return type(error).__name__, None if isinstance(error, Speechless) else str(error)
 
 
 @pytest.mark.parametrize("name", BODIES)
