@@ -6,6 +6,7 @@ a fixture is asked for, and starts nothing at all by itself.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from ares.testing.recorder import RecordingPlugin
     from ares.testing.step import ProbedStepContext
 
-# Failures in the suites are to show what was compared, as those of the author's own tests do.
-pytest.register_assert_rewrite("ares.testing.contracts")
+# Failures in the suites are to show what was compared, as those of the author's own tests do. It comes too late where
+# something else imported them first, and that is worth no warning.
+if "ares.testing.contracts" not in sys.modules:
+    pytest.register_assert_rewrite("ares.testing.contracts")
 
 #: The process that pytest runs tests in, once it does: ``ares.testing`` kills any other, but never this one.
 test_process: int | None = None
