@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ares.plugin import RuntimePlugin
+import ares.plugins
+from ares.plugin import Plugin, RuntimePlugin
 from ares.plugins import (
     BasicRecoveryPlugin,
     CheckpointPlugin,
@@ -111,3 +112,11 @@ class TestASimpleLoop(LoopContract):
     @pytest.fixture
     def make_plugin(self) -> Make:
         return Conductor
+
+
+def test_every_built_in_plugin_has_its_suite_here() -> None:
+    named = {name: getattr(ares.plugins, name) for name in ares.plugins.__all__}
+    plugins = [name for name, each in named.items() if isinstance(each, type) and issubclass(each, Plugin)]
+
+    assert len(plugins) >= 8
+    assert [name for name in plugins if f"Test{name}" not in globals()] == []
