@@ -233,8 +233,8 @@ class PluginContract:
         tmp_path: Path,
     ) -> None:
         plugin = make_plugin()
-        with Runtime(tmp_path / "ares.db", plugins=[*make_peers(), plugin]) as runtime:
-            results = [runtime.run(_some_workflow(), {"is_bad": is_bad}) for is_bad in (False, True, False)]
+        with Runtime(tmp_path / "ares.db", plugins=[*make_peers(), plugin], durability="async") as runtime:
+            results = [runtime.run(_some_workflow(), {"is_bad": is_bad}) for is_bad in (False, True)]
         health = runtime.health()[plugin.name]
 
         assert {str(result.status) for result in results} <= {ExecutionStatus.COMPLETED, ExecutionStatus.FAILED}
