@@ -11,7 +11,9 @@ from ares.plugins.observer import Gaps, ObserverPlugin
 from ares.plugins.tool import ToolPlugin
 
 if TYPE_CHECKING:
+    from ares.plugins._faults import ArenaReport, Fault, FaultKind, FaultTargetKind, FiredFault
     from ares.plugins._rules import Rule, RuleCounts, rules_from
+    from ares.plugins.arena import ArenaPlugin
     from ares.plugins.evolution import AgentStepResolver, EvolutionRouter
     from ares.plugins.expression import ExpressionRouter
     from ares.plugins.fallback import FallbackRouter, RouterTally
@@ -20,11 +22,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentStepResolver",
+    "ArenaPlugin",
+    "ArenaReport",
     "BasicRecoveryPlugin",
     "CheckpointPlugin",
     "EvolutionRouter",
     "ExpressionRouter",
     "FallbackRouter",
+    "Fault",
+    "FaultKind",
+    "FaultTargetKind",
+    "FiredFault",
     "Gaps",
     "MemoryRouter",
     "ObserverPlugin",
@@ -39,10 +47,16 @@ __all__ = [
 #: In which module what is imported late is found.
 _LATE = {
     "AgentStepResolver": "evolution",
+    "ArenaPlugin": "arena",
+    "ArenaReport": "_faults",
     "BasicRecoveryPlugin": "recovery",
     "EvolutionRouter": "evolution",
     "ExpressionRouter": "expression",
     "FallbackRouter": "fallback",
+    "Fault": "_faults",
+    "FaultKind": "_faults",
+    "FaultTargetKind": "_faults",
+    "FiredFault": "_faults",
     "MemoryRouter": "memory",
     "PrefetchCounts": "memory",
     "RouterTally": "fallback",
