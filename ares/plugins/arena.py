@@ -137,7 +137,13 @@ class ArenaPlugin(Plugin):
         name = checked_text("the id or path of a step", step)
         chance = (times, probability)
         return self._trials.add(
-            kind=what, target=_STEP, name=name, chance=chance, seconds=checked_seconds(what, seconds), is_late=late
+            kind=what,
+            target=_STEP,
+            name=name,
+            call="body",
+            chance=chance,
+            seconds=checked_seconds(what, seconds),
+            is_late=late,
         )
 
     def schedule_store_fault(
