@@ -500,6 +500,9 @@ class InjectedPanic(BaseException):
     injector: str
     target: str
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
     def __str__(self) -> str:
         return f"injected by {self.injector!r} into {self.target}"
 

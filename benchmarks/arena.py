@@ -135,7 +135,7 @@ def _not_refused(ring: Ring, result: WorkflowResult) -> list[str]:
     return problems
 
 
-def matrix(chosen: list[Cell] | None = None, at_once: int = 4) -> list[str]:
+def matrix(chosen: list[Cell] | None = None, at_once: int = 8) -> list[str]:
     """Play cells, all unless told which, so many at the same time. Returns what was not as it must be."""
     with NothingLeft() as problems, ThreadPoolExecutor(at_once) as pool:
         for found in pool.map(play, list(cells()) if chosen is None else chosen):

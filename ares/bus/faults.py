@@ -111,6 +111,8 @@ class BusFaultPoints:
             injection = injector.inject(point)
             if injection is None:
                 return None
+            if not isinstance(injection, Injection):
+                raise TypeError(f"inject must return an Injection or None, not a {type(injection).__name__}")
             stand_in = _StandIn(card.plugin, injection, partial(self._hang, injector))
             return Struck(stand_in, _payload(point, injection.fault, injector.name))
         except BaseException as error:  # whatever it is, it is nothing that the plugin did

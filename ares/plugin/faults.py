@@ -54,13 +54,19 @@ class Injection:
     """
 
     fault: str
-    error: BaseException | None = None
+    error: BaseException | None = attrs.field(default=None)
     seconds: float = attrs.field(default=0.0)
     is_late: bool = False
 
+    @error.validator
+    def _check_error(self, _attribute: object, value: object) -> None:
+        if value is not None and not isinstance(value, BaseException):
+            raise ValueError(f"a fault raises an exception or nothing, not {value!r}")
+
     @seconds.validator
-    def _check_seconds(self, _attribute: object, value: float) -> None:
-        if math.isnan(value) or value < 0:
+    def _check_seconds(self, _attribute: object, value: object) -> None:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or math.isnan(self.seconds) or self.seconds < 0:
             raise ValueError(f"a fault lasts for seconds from 0, not {value!r}")
 
 

@@ -34,8 +34,10 @@ def faulty_steps(trials: Trials, around: Around | None) -> Around:
                 is_failing = False
             yield
             if struck is not None and struck[0].is_late:
+                is_failing = True
                 _harm(trials, ctx, *struck)
-        if is_failing:  # and the one around it has swallowed that; but the body did not run
+                is_failing = False
+        if is_failing:  # and the one around it has swallowed that
             raise InjectedError(trials.name, f"step {ctx.step.path!r}")
 
     return faulty

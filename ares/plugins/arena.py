@@ -172,7 +172,7 @@ class ArenaPlugin(Plugin):
             UsageError: something in it cannot be, such as a method that no store has.
         """
         what = checked_kind(kind, _OF_STORES)
-        if call not in CALLS:
+        if call not in sorted(CALLS):
             raise UsageError(f"a store has no call {call!r}; there are {', '.join(sorted(CALLS))}")
         return self._trials.add(
             kind=what,
