@@ -23,6 +23,8 @@ from ares.plugin.capabilities import PROTOCOLS
 from ares.plugin.faults import FaultPoint, FaultTarget, Injection, Injector
 from ares.records import ExecutionOutcome, ExecutionState, RouteState, Step, StepFailure, StepResult
 
+#: Seconds that the end of what hung by order is waited for when the points are closed.
+_PATIENCE: Final = 1.0
 #: Seconds past its timeout after which a call that hangs by order ends, if nobody has found that it hangs.
 _OVERTIME: Final = 30.0
 
@@ -47,10 +49,11 @@ class BusFaultPoints:
         self.injector: Injector | None = None
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
         #: Replaced under the lock, never changed.
         self._targets: Mapping[str, FaultTarget] = MappingProxyType({})
-        #: Of calls that hang by order.
-        self._hanging: set[Context] = set()
+        #: Of calls that hang by order, or have just ended to: on which thread.
+        self._hanging: dict[Context, int] = {}
 
     @property
     def is_open(self) -> bool:
@@ -81,6 +84,10 @@ class BusFaultPoints:
             hanging = list(self._hanging)
         for context in hanging:
             cancel(context)
+        me = threading.get_ident()
+        with self._ended:
+            # So that whoever is called next is not found to hang any more.
+            self._ended.wait_for(lambda: all(thread == me for thread in self._hanging.values()), _PATIENCE)
 
     # --- for the bus -----------------------------------------------------------------------------------
 
@@ -124,12 +131,14 @@ class BusFaultPoints:
         with self._lock:
             if self.injector is not injector:
                 return  # they were closed just now
-            self._hanging.add(context)
-        try:
-            outlast(context, min(seconds, seconds_left(context) + _OVERTIME))
-        finally:
-            with self._lock:
-                self._hanging.discard(context)
+            self._hanging[context] = threading.get_ident()
+        outlast(context, min(seconds, seconds_left(context) + _OVERTIME))
+
+    def ended(self, context: Context) -> None:
+        """A call that was struck has ended."""
+        with self._ended:
+            self._hanging.pop(context, None)
+            self._ended.notify_all()
 
 
 class _StandIn:

@@ -287,6 +287,8 @@ class Resident:
                 self._errors += 1
                 self._last_error = str(error)
             call.settle(value, error)
+        if plugin is not self.card.plugin:
+            self._faults.ended(call.context)
         if is_late:
             self._end_late(call, error, seconds)
         # The frames of a plugin that raised live as long as what it raised, and with them the frames they were called

@@ -47,13 +47,13 @@ def _strike(trials: Trials, ctx: StepContext) -> tuple[Fault, Trial] | None:
     if not trials.is_under_way:
         return None
     step = ctx.step
-    place = Place(FaultTargetKind.STEP, step.step_id, "body", "", step.path, step.round, step.attempt)
+    place = Place(FaultTargetKind.STEP, step.base_id, "body", "", step.path, step.round, step.attempt)
     return trials.strike(place, ctx.execution_id)
 
 
 def _harm(trials: Trials, ctx: StepContext, fault: Fault, trial: Trial) -> None:
     step = ctx.step
-    told = {"step": step.step_id, "fault": fault.kind.value, "by": trials.name}
+    told = {"step": step.base_id, "fault": fault.kind.value, "by": trials.name}
     try:
         ctx.emit(EventType.FAULT_INJECTED, **told, path=step.path, round=step.round, attempt=step.attempt)
     except (Exception, AttemptEnded) as error:  # it strikes all the same

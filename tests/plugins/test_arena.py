@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ares.plugins
-from ares import EventFilter, ExecutionStatus, RecoveryPolicy, RetryPolicy, Runtime, StepContext, Workflow
+from ares import EventFilter, ExecutionStatus, RecoveryPolicy, RetryPolicy, Runtime, StepContext, StepSpec, Workflow
 from ares.bus import PluginBus, PluginState
 from ares.context import Context
 from ares.errors import (
@@ -342,6 +342,17 @@ def test_what_hangs_goes_on_when_the_trial_ends(runtime: Make, tmp_path: Path) -
     assert result.steps["s0"].status == "COMPLETED"
 
 
+def test_who_hung_is_called_again_as_soon_as_the_trial_is_over(runtime: Make) -> None:
+    arena = ArenaPlugin()
+    rt = runtime(plugins=[Ledger()], plugin_timeout=0.02)
+
+    for _ in range(20):
+        with arena.injecting(rt.bus):
+            arena.schedule_fault("ledger", "timeout", call="after_step", path="s1")
+            assert naming(rt.run(chain(2)), "ledger")
+        assert rt.run(chain(2)).warnings == ()
+
+
 def test_a_fault_that_was_cancelled_strikes_no_more(new_bus: NewBus) -> None:
     arena, bus = ArenaPlugin(), new_bus(Ledger())
 
@@ -456,7 +467,27 @@ def test_an_element_of_a_map_is_struck_by_its_path_and_tried_again(runtime: Make
 
     assert result.outputs["each"] == [1, 2, 3]
     assert result.steps["each[1]"].attempts == 3
-    assert struck(arena) == [("each[1]", "body", "each[1]")] * 2 or struck(arena) == [("each", "body", "each[1]")] * 2
+    assert struck(arena) == [("each", "body", "each[1]")] * 2
+
+
+def test_a_step_is_named_by_its_id_wherever_it_is(runtime: Make) -> None:
+    arena = ArenaPlugin()
+    rt = runtime(around_step=arena.steps(), max_workers=4)
+    child = Workflow("child")
+    child.step(lambda: 1, id="each")
+    wf = Workflow("parent")
+    wf.step(lambda: [1, 2], id="numbers")
+    wf.step(lambda item: item, id="each", map_over="numbers")
+    wf.add(StepSpec("part", workflow=child))
+
+    with arena.injecting(rt.bus):
+        arena.schedule_step_fault("each", "delay", seconds=0.001, probability=1.0)
+        rt.run(wf).raise_for_status()
+        assert [path for _, _, path in struck(arena)] == ["each[0]", "each[1]", "part/each"]
+    with arena.injecting(rt.bus):
+        arena.schedule_step_fault("part/each", probability=1.0)
+        rt.run(wf)
+        assert [path for _, _, path in struck(arena)] == ["part/each"]
 
 
 def test_a_step_that_hangs_runs_into_its_timeout_and_leaves_no_thread(runtime: Make) -> None:
