@@ -10,26 +10,24 @@ on the order in which threads come by. So calls that are alike in all of these s
 seed and the same faults meets the same. ``times`` is different: whoever comes first is struck.
 """
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar, cast
 
 from ares.errors import UsageError
-from ares.plugin import Capability, Context, EventBus, FaultPoint, HasFaultPoints, Injection, Plugin
+from ares.plugin import Capability, Context, EventBus, HasFaultPoints, Plugin
 from ares.plugins._faults import (
     ArenaReport,
     Fault,
     FaultKind,
     FaultTargetKind,
-    Place,
     checked_kind,
     checked_seconds,
     checked_text,
 )
 from ares.plugins._faulty_steps import Around, faulty_steps
 from ares.plugins._faulty_store import CALLS, FaultyStore
-from ares.plugins._trials import Trials
+from ares.plugins._trials import Trial, Trials
 
 S = TypeVar("S")
 
@@ -220,11 +218,12 @@ class ArenaPlugin(Plugin):
         on = self._bus if bus is None else bus
         if on is None:
             raise UsageError(f"plugin {self.name!r} lives on no running bus: say on which to inject, as runtime.bus")
-        trial = self._trials.begin(on, self)
+        trial = Trial(self._trials, on)
         try:
+            self._trials.begin(trial)
             yield self
         finally:
-            self._trials.end(trial, self)
+            self._trials.end(trial)
 
     def start(self, ctx: Context, bus: EventBus) -> None:  # noqa: ARG002 - a contract's word
         """Remember the bus."""
@@ -233,19 +232,6 @@ class ArenaPlugin(Plugin):
     def stop(self, ctx: Context) -> None:  # noqa: ARG002 - a contract's word
         """Forget it. A trial goes on: plugins that are still to stop may be struck in that."""
         self._bus = None
-
-    # --- plugins: asked by the bus --------------------------------------------------------------------------------
-
-    def inject(self, point: FaultPoint) -> Injection | None:
-        """See ``Injector``."""
-        place = Place(_PLUGIN, point.plugin, point.call, point.event_type, point.path, point.round, point.attempt)
-        struck = self._trials.strike(place, point.execution_id, point.capabilities)
-        if struck is None:
-            return None
-        fault, _ = struck
-        seconds = math.inf if fault.kind is FaultKind.TIMEOUT else fault.seconds
-        error = self._trials.error_of(fault, f"{point.call} of plugin {point.plugin!r}")
-        return Injection(fault.kind.value, error, seconds, fault.is_late)
 
     # --- steps ----------------------------------------------------------------------------------------------------
 

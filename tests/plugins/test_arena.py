@@ -793,8 +793,10 @@ def test_a_report_has_ten_thousand_faults_and_counts_the_others() -> None:
 
     with arena.injecting(bus):
         arena.schedule_fault("ledger", probability=1.0)
+        injector = bus.fault_points.injector
+        assert injector is not None
         for number in range(10_010):
-            assert arena.inject(FaultPoint("ledger", frozenset(), "flush", path=f"s{number}")) is not None
+            assert injector.inject(FaultPoint("ledger", frozenset(), "flush", path=f"s{number}")) is not None
 
     assert (len(arena.report().fired), arena.report().more) == (10_000, 10)
     assert arena.report().counts[0][1] == 10_010
