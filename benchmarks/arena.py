@@ -185,7 +185,8 @@ def play_seed(seed: int, folder: str | None = None) -> Played:
         folder: Where every other seed keeps its store; without it, all keep theirs in memory.
     """
     db = None if folder is None or seed % 2 else Path(folder) / f"{seed}.db"
-    ring, began = Ring(seed, None if db is None else SqliteStore(db)), time.monotonic()
+    mode = ("sync", "async", "best_effort")[seed % 3]
+    ring, began = Ring(seed, None if db is None else SqliteStore(db), mode), time.monotonic()
     problems: list[str] = []
     told = ring.runtime.bus.subscribe(EventFilter(types=["fault.injected"], journaled=False), buffer=100_000)
     with ring.arena.injecting(ring.runtime.bus):

@@ -253,9 +253,10 @@ class Ring:
     Args:
         seed: Of the arena.
         store: A store object; one in memory unless given.
+        durability: Of the Runtime.
     """
 
-    def __init__(self, seed: int = 0, store: Any = None) -> None:
+    def __init__(self, seed: int = 0, store: Any = None, durability: str = "sync") -> None:
         self.arena = ArenaPlugin(seed=seed)
         self.bodies = Bodies()
         self.workflow = workflow(self.bodies)
@@ -266,6 +267,7 @@ class Ring:
             around_step=self.arena.steps(),
             max_workers=WORKERS,
             plugin_timeout=TIMEOUT,
+            durability=durability,
         )
 
     def plugins(self) -> list[Any]:
