@@ -5,7 +5,7 @@ A new plugin is a line in ``subjects``, and a place in ``Ring.plugins``.
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -28,17 +28,22 @@ from ares.bus import PluginState
 from ares.plugins import (
     ArenaPlugin,
     BasicRecoveryPlugin,
+    CheckpointPlugin,
     EvolutionRouter,
     ExpressionRouter,
     FallbackRouter,
     MemoryRouter,
+    ObserverPlugin,
     Rule,
+    ToolPlugin,
 )
 from ares.records import ExecutionOutcome, ExecutionState, ExecutionStatus
 from ares.stores.volatile import VolatileStore
 
-#: Seconds that a call to a plugin may take.
+#: Seconds that a call may take to a plugin that is to hang, and to any other: however busy the machine is, none but
+#: those that are to shall be late.
 TIMEOUT: Final = 0.2
+PATIENCE: Final = 10.0
 WORKERS: Final = 8
 #: Branch points, and who knows the way there. Nobody knows it at the last.
 POINTS: Final = {"m": "memory-router", "e": "evolution-router", "x": "expression", "f": "fallback"}
@@ -254,26 +259,36 @@ class Ring:
         seed: Of the arena.
         store: A store object; one in memory unless given.
         durability: Of the Runtime.
+        hanging: The plugins that are to hang.
     """
 
-    def __init__(self, seed: int = 0, store: Any = None, durability: str = "sync") -> None:
+    def __init__(
+        self, seed: int = 0, store: Any = None, durability: str = "sync", hanging: Collection[str] = ()
+    ) -> None:
         self.arena = ArenaPlugin(seed=seed)
         self.bodies = Bodies()
         self.workflow = workflow(self.bodies)
         self.store = VolatileStore() if store is None else store
+        plugins = self.plugins()
+        for plugin in plugins:
+            if plugin.name in hanging:
+                plugin.timeout = TIMEOUT
         self.runtime = Runtime(
             self.arena.store(self.store),
-            plugins=self.plugins(),
+            plugins=plugins,
             around_step=self.arena.steps(),
             max_workers=WORKERS,
-            plugin_timeout=TIMEOUT,
+            plugin_timeout=PATIENCE,
             durability=durability,
         )
 
     def plugins(self) -> list[Any]:
-        """All but those that a Runtime has by itself."""
+        """Everybody."""
         return [
             self.arena,
+            CheckpointPlugin(),
+            ObserverPlugin(),
+            ToolPlugin(),
             Watcher(),
             Guard(),
             Memory(),
