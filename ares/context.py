@@ -4,6 +4,7 @@
 business of the ``AttemptPort`` behind it. ``Context`` is a plugin's side of one call to it.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -294,17 +295,7 @@ class Context:
 
     def wait(self, seconds: float) -> bool:
         """Sleep for so many seconds, or until the call is cancelled or its time is up. Returns ``cancelled``."""
-        if self._deadline is not None:
-            seconds = min(seconds, self._deadline - time.monotonic())
-        with self._lock:
-            if self._is_cancelled:
-                return True
-            if self._alarm is None:
-                self._alarm = threading.Lock()
-                self._alarm.acquire()
-            alarm = self._alarm
-        if seconds > 0 and alarm.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
-            alarm.release()  # for others that wait
+        outlast(self, min(seconds, seconds_left(self)))
         return self.cancelled
 
     def record(self, entry: Any) -> None:
@@ -320,6 +311,25 @@ class Context:
 def grant(ctx: Context, until: float) -> None:
     """The call begins; an answer is waited for until then, in seconds of the monotonic clock."""
     ctx._deadline = until  # noqa: SLF001 - of its own module
+
+
+def seconds_left(ctx: Context) -> float:
+    """Until its time is up; infinity if it has none."""
+    deadline = ctx.deadline
+    return math.inf if deadline is None else deadline - time.monotonic()
+
+
+def outlast(ctx: Context, seconds: float) -> None:
+    """Sleep for so many seconds, also when the call's time is up, but no longer than until it is cancelled."""
+    with ctx._lock:  # noqa: SLF001 - of its own module
+        if ctx._is_cancelled:  # noqa: SLF001
+            return
+        if ctx._alarm is None:  # noqa: SLF001
+            ctx._alarm = threading.Lock()  # noqa: SLF001
+            ctx._alarm.acquire()  # noqa: SLF001
+        alarm = ctx._alarm  # noqa: SLF001
+    if seconds > 0 and alarm.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
+        alarm.release()  # for others that wait
 
 
 def cancel(ctx: Context) -> None:

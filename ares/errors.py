@@ -47,6 +47,7 @@
     │   ├── WorkflowFailedError
     │   ├── WorkflowWaitingError
     │   └── WorkflowCancelledError
+    ├── InjectedError                   made by an arena, on purpose, like InjectedPanic
     └── WalkError                       a defect in ares
         └── IllegalTransition
 
@@ -57,6 +58,9 @@
     control flow, no Exception, so that ``except Exception`` in a step cannot swallow it
         AttemptEnded(BaseException)     the attempt that makes this call is over
         StepParked(BaseException)       ctx.interrupt unwinds the body until the answer is in
+
+    made on purpose, no Exception, as what is meant to end a thread or a process is none
+        InjectedPanic(BaseException)    made by an arena, like InjectedError
 """
 
 from collections.abc import Sequence
@@ -516,6 +520,34 @@ class PluginNotRunningError(PluginError):
 @attrs.define(slots=False, eq=False, repr=False)
 class InterceptorError(PluginError, StepError):
     """An interceptor failed, hung or gave an answer that is none: the step does not run."""
+
+
+# --- made on purpose ---------------------------------------------------------------------------
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class InjectedError(AresError):
+    """Nothing was wrong: ``injector`` made ``target`` fail, to see what becomes of all else."""
+
+    injector: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"injected by {self.injector!r} into {self.target}"
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class InjectedPanic(BaseException):
+    """As ``InjectedError``, but nothing that ``except Exception`` would catch."""
+
+    injector: str
+    target: str
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __str__(self) -> str:
+        return f"injected by {self.injector!r} into {self.target}"
 
 
 # --- how an execution ended --------------------------------------------------------------------

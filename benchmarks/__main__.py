@@ -1,36 +1,55 @@
-"""``python -m benchmarks [peers|bus|steps|scale|learning]``: by itself ``peers``: all that is compared, in one run.
+"""``python -m benchmarks [WHAT]``: by itself ``peers``, which is all that is compared, in one run.
 
-``bus`` is the part of it about plugins; ``steps`` and ``scale`` are short looks at ares alone; ``learning`` shows
-whether routing learns, over ``--rounds`` seeds. What is compared with is
-installed by ``pip install -e '.[bench]'``; what is not installed is left out, with a word.
+``bus`` is the part of it about plugins. ``steps`` and ``scale`` are short looks at ares alone, ``plugins`` at what each
+of the built-in ones costs a step. ``learning`` shows whether routing learns, ``strategies`` whether agents that are
+proposed get better, each over so many ``--rounds`` or ``--seeds``. ``arena`` measures nothing: it makes everything go
+wrong, and says what was not as it must be. What is compared with is installed by ``pip install -e '.[bench]'``; what is
+not installed is left out, with a word.
 """
 
 import argparse
 import platform
+from collections.abc import Callable
 
-from benchmarks import comparison, learning, scale, steps
+from benchmarks import arena, comparison, learning, scale, steps
 from benchmarks.shapes import chain, mapped
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("peers", "bus", "steps", "scale", "learning"), default="peers")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each figure is taken (not of scale)")
-    comparison.add_options(parser.add_argument_group("peers, bus"))
-    arguments = parser.parse_args()
-    if arguments.what == "bus":
-        arguments.parts, arguments.only = "bus", ""
-    if arguments.what in ("peers", "bus"):
-        comparison.run(arguments)
-        return
-    print(f"Python {platform.python_version()} on {platform.machine()}")
-    if arguments.what == "steps":
-        print(steps.report(steps.measure(arguments.rounds)))
-        return
-    if arguments.what == "learning":
-        print("\n".join(learning.report(range(arguments.rounds))))
-        return
+def _peers(arguments: argparse.Namespace) -> None:
+    comparison.run(arguments)
+
+
+def _bus(arguments: argparse.Namespace) -> None:
+    arguments.parts, arguments.only = "bus", ""
+    comparison.run(arguments)
+
+
+def _arena(arguments: argparse.Namespace) -> None:
+    raise SystemExit(1 if arena.run(arguments.seeds or 500, arguments.first) else 0)
+
+
+def _steps(arguments: argparse.Namespace) -> None:
+    print(steps.report(steps.measure(arguments.rounds)))
+
+
+def _plugins(arguments: argparse.Namespace) -> None:
+    from benchmarks import plugin_cost
+
+    print(plugin_cost.run(arguments.rounds, quick=arguments.quick))
+
+
+def _learning(arguments: argparse.Namespace) -> None:
+    print("\n".join(learning.report(range(arguments.rounds))))
+
+
+def _strategies(arguments: argparse.Namespace) -> None:
+    from benchmarks import strategies  # needs an optional package
+
+    for line in strategies.report(arguments.seeds or 200):
+        print(line, flush=True)
+
+
+def _scale(_: argparse.Namespace) -> None:
     for lines in (
         scale.sizes(chain, "chain", (1_000, 10_000, 100_000)),
         scale.sizes(mapped, "map", (1_000, 10_000, 100_000)),
@@ -38,6 +57,32 @@ def main() -> None:
         scale.runtimes(1_000),
     ):
         print("\n".join(lines), flush=True)
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "peers": _peers,
+    "bus": _bus,
+    "plugins": _plugins,
+    "steps": _steps,
+    "scale": _scale,
+    "learning": _learning,
+    "strategies": _strategies,
+    "arena": _arena,
+}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("what", nargs="?", choices=tuple(COMMANDS), default="peers")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each figure is taken (not of scale)")
+    parser.add_argument("--seeds", type=int, help="arena, strategies: how many are played (500, 200)")
+    parser.add_argument("--first", type=int, default=0, help="arena: the first of them")
+    comparison.add_options(parser.add_argument_group("peers, bus (plugins: --quick)"))
+    arguments = parser.parse_args()
+    if arguments.what not in ("peers", "bus"):
+        print(f"Python {platform.python_version()} on {platform.machine()}")
+    COMMANDS[arguments.what](arguments)
 
 
 if __name__ == "__main__":

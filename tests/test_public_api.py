@@ -129,7 +129,7 @@ def test_every_exception_pickles_with_its_fields_and_has_a_sentence(kind: type[B
 def test_the_exceptions_are_one_tree_but_for_what_steps_raise() -> None:
     outside = {e.__name__ for e in exceptions() if not issubclass(e, AresError)}
 
-    assert outside == {"RetryAfter", "NotDone", "AttemptEnded"}
+    assert outside == {"RetryAfter", "NotDone", "AttemptEnded", "InjectedPanic"}
     assert not issubclass(errors.AttemptEnded, Exception)
     assert issubclass(errors.StepTimeoutError, TimeoutError)
     assert issubclass(errors.ExecutionTimeoutError, TimeoutError)

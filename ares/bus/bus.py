@@ -11,6 +11,7 @@ from uuid import uuid4
 from ares.bus.card import buffer_size, positive_seconds, problem_of
 from ares.bus.exchange import Box, Exchange
 from ares.bus.executions import Executions, Say, silent
+from ares.bus.faults import BusFaultPoints
 from ares.bus.health import PluginHealth
 from ares.bus.hooks import HookOrder
 from ares.bus.population import Population
@@ -39,17 +40,33 @@ class PluginBus:
         timeout: Seconds that a call to a plugin may take, where the plugin does not say itself.
         journal: What plugins find behind ``ctx.journal``.
         say: Takes what there is to log. It is called wherever something goes wrong, so it must not block.
+        faults: The fault points of a bus that this one takes the place of.
     """
 
     def __init__(
-        self, *, name: str = "", timeout: float = 30.0, journal: PluginJournal | None = None, say: Say = silent
+        self,
+        *,
+        name: str = "",
+        timeout: float = 30.0,
+        journal: PluginJournal | None = None,
+        say: Say = silent,
+        faults: BusFaultPoints | None = None,
     ) -> None:
         self._name = name
         self._timeout = positive_seconds(timeout, lambda problem: UsageError(f"the timeout of plugins {problem}"))
         self._say = say
         self._executions = Executions(say)
         self._exchange = Exchange(uuid4().hex[:12], self._dropped)
-        house = House(name, self._timeout, self._executions, journal or NoJournal(), self._announce)
+        self._faults = faults or BusFaultPoints()
+        house = House(
+            name,
+            self._timeout,
+            self._executions,
+            journal or NoJournal(),
+            self._announce,
+            self._faults,
+            self._tell_fault,
+        )
         self._population = Population(house, self._exchange, self)
 
     def __repr__(self) -> str:
@@ -97,7 +114,8 @@ class PluginBus:
     def renewed(self, journal: PluginJournal | None = None) -> "PluginBus":
         """A bus with the same plugins that was not started, with a journal of its own: for the child of a fork, where
         this one's threads are gone and its locks may be held by them."""
-        bus = PluginBus(name=self._name, timeout=self._timeout, journal=journal, say=self._say)
+        faults = self._faults.handed_on()
+        bus = PluginBus(name=self._name, timeout=self._timeout, journal=journal, say=self._say, faults=faults)
         bus.register(*self._population.plugins)
         return bus
 
@@ -128,6 +146,11 @@ class PluginBus:
     def health(self) -> Mapping[str, PluginHealth]:
         """How each plugin is, by name, in order of registration."""
         return {resident.name: resident.health() for resident in self._population.residents}
+
+    @property
+    def fault_points(self) -> BusFaultPoints:
+        """Where calls to plugins can be made to go wrong; closed until somebody opens them."""
+        return self._faults
 
     def hook_order(self) -> HookOrder:
         """In which order plugins are called; prints well."""
@@ -189,6 +212,9 @@ class PluginBus:
     def _announce(self, event_type: EventType, plugin: str, execution_id: str, problem: str) -> None:
         payload = {"plugin": plugin, "problem": problem} if problem else {"plugin": plugin}
         self._exchange.emit(execution_id or BUS_STREAM, event_type, _MODULE, payload)
+
+    def _tell_fault(self, execution_id: str, payload: Mapping[str, Any]) -> None:
+        self._exchange.emit(execution_id or BUS_STREAM, EventType.FAULT_INJECTED, _MODULE, payload)
 
     # --- for the engine --------------------------------------------------------------------------------------
 

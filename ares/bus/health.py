@@ -36,6 +36,8 @@ class PluginHealth:
         last_error: What went wrong last, in a line.
         latency: Mean seconds that a call executed.
         slowest: The longest that one did.
+        faults_on: Whether its calls can be made to go wrong now, because the fault points of the bus are open.
+        faults: Calls that were.
     """
 
     name: str
@@ -52,3 +54,5 @@ class PluginHealth:
     last_error: str
     latency: float
     slowest: float
+    faults_on: bool = False
+    faults: int = 0

@@ -91,6 +91,8 @@ class Population:
             residents = [Resident(card, self._house) for card in cards]
             added = (Lodging(resident, self._services, self._exchange) for resident in residents)
             self._lodgings = (*self._lodgings, *added)
+            for card in cards:
+                self._house.faults.admit(card)
 
     def start(self) -> None:
         """Move all in, in order of registration.

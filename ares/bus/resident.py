@@ -22,7 +22,8 @@ import attrs
 
 from ares.bus.call import Call, Latch, describe
 from ares.bus.card import Card
-from ares.bus.executions import Executions
+from ares.bus.executions import Executions, silent
+from ares.bus.faults import BusFaultPoints
 from ares.bus.health import PluginHealth, PluginState
 from ares.bus.mailbox import MailboxClosedError
 from ares.context import Context, ExecutionPort, NoExecution, PluginJournal, cancel, grant
@@ -49,7 +50,8 @@ class House:
     """What the residents of one bus share.
 
     ``timeout`` is seconds. ``announce`` is given the type of an event about a plugin, the plugin's name, the execution
-    that it concerns or "", and what there is to say; it does not block.
+    that it concerns or "", and what there is to say; ``tell_fault`` the execution and what is told of a call that was
+    struck. Neither blocks.
     """
 
     name: str
@@ -57,6 +59,8 @@ class House:
     executions: Executions
     journal: PluginJournal
     announce: Callable[[EventType, str, str, str], None]
+    faults: BusFaultPoints = attrs.field(factory=BusFaultPoints)
+    tell_fault: Callable[[str, Mapping[str, Any]], None] = silent
 
 
 def current_resident() -> "Resident | None":
@@ -72,6 +76,7 @@ class Resident:
         self.name = card.name
         self.timeout = card.timeout or house.timeout
         self._house = house
+        self._faults = house.faults
         # Also the mailbox's. Reentrant: a finalizer that the garbage collector runs in here may emit an event.
         self._lock = threading.RLock()
         from ares.bus.host import PluginActor  # and pykka with it, where there is a plugin
@@ -83,6 +88,9 @@ class Resident:
         self._current: Call | None = None
         #: The current call, once it was found to hang.
         self._hung: Call | None = None
+        #: The current call, if it was made to go wrong.
+        self._struck: Call | None = None
+        self._strikes = 0
         self._calls = 0
         self._errors = 0
         self._timeouts = 0
@@ -184,7 +192,7 @@ class Resident:
             return None
         self._hung = hung
         self._timeouts += 1
-        error = PluginTimeoutError(self.name, hung.method, seconds=hung.timeout)
+        error = self._timeout_of(hung)
         self._last_error = str(error)
         hung.settle(None, error)
         cancel(hung.context)
@@ -193,9 +201,14 @@ class Resident:
         self._queued.clear()
         return hung
 
+    def _timeout_of(self, hung: Call) -> PluginTimeoutError:
+        """What its caller is told. Under the lock."""
+        problem = f"gave no answer in {hung.timeout:g} s, by an injected fault" if hung is self._struck else ""
+        return PluginTimeoutError(self.name, hung.method, problem, hung.timeout)
+
     def _announce(self, hung: Call | None) -> None:
         if hung is not None:
-            error = PluginTimeoutError(self.name, hung.method, seconds=hung.timeout)
+            error = hung.error or PluginTimeoutError(self.name, hung.method, seconds=hung.timeout)
             self._house.executions.say("ERROR", str(error))
             self._house.announce(EventType.PLUGIN_FAILED, self.name, hung.context.execution_id, str(error))
 
@@ -260,10 +273,11 @@ class Resident:
             self._current = call
             call.began = began = time.monotonic()
         grant(call.context, began + call.timeout)
-        value, error = _invoke(self.name, self.card.plugin, call.method, (call.context, *call.args), call.kwargs)
+        plugin = self.card.plugin if self._faults.injector is None else self._perhaps_struck(call)
+        value, error = _invoke(self.name, plugin, call.method, (call.context, *call.args), call.kwargs)
         seconds = time.monotonic() - began
         with self._lock:
-            self._current = None
+            self._current = self._struck = None
             is_late = self._hung is call
             self._hung = None
             self._calls += 1
@@ -273,11 +287,29 @@ class Resident:
                 self._errors += 1
                 self._last_error = str(error)
             call.settle(value, error)
+        if plugin is not self.card.plugin:
+            self._faults.ended(call.context)
         if is_late:
             self._end_late(call, error, seconds)
         # The frames of a plugin that raised live as long as what it raised, and with them the frames they were called
         # from: this one must not lead back to the error, or all of it would live until the garbage collector comes.
-        del call, value, error
+        del call, plugin, value, error
+
+    def _perhaps_struck(self, call: Call) -> Any:
+        """The plugin, or what stands for it in a call that is to go wrong."""
+        execution_id = call.context.execution_id
+
+        def complain(text: str, error: BaseException) -> None:
+            self._house.executions.complain(execution_id, (self.name, "fault injector"), text, error)
+
+        struck = self._faults.strike(self.card, call, complain)
+        if struck is None:
+            return self.card.plugin
+        with self._lock:
+            self._struck = call
+            self._strikes += 1
+        self._house.tell_fault(execution_id, struck.payload)
+        return struck.stand_in
 
     def _end_late(self, call: Call, error: PluginError | None, seconds: float) -> None:
         self._house.executions.say("INFO", f"plugin {self.name!r}: {call.method} ended after {seconds:.3g} s")
@@ -334,6 +366,8 @@ class Resident:
                 last_error=self._last_error,
                 latency=self._seconds / self._calls if self._calls else 0.0,
                 slowest=self._slowest,
+                faults_on=self._faults.is_open,
+                faults=self._strikes,
             )
 
 

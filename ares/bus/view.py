@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from ares.bus.subscription import BusSubscription
 from ares.events import EventFilter
 from ares.plugin.capabilities import Capability
+from ares.plugin.faults import FaultPoints
 from ares.plugin.services import PluginRef
 
 
@@ -22,9 +23,13 @@ class Services(Protocol):
     def plugins_by_cap(self, cap: Capability) -> tuple[PluginRef, ...]:
         """See ``PluginDirectory``."""
 
+    @property
+    def fault_points(self) -> FaultPoints:
+        """See ``HasFaultPoints``."""
+
 
 class PluginView:
-    """An ``EventBus`` and ``PluginDirectory``. What the plugin subscribes to ends with the plugin."""
+    """An ``EventBus``, ``PluginDirectory`` and ``HasFaultPoints``. What the plugin subscribes to ends with it."""
 
     def __init__(self, services: Services, plugin: str) -> None:
         self._services = services
@@ -53,6 +58,11 @@ class PluginView:
     def plugins_by_cap(self, cap: Capability) -> tuple[PluginRef, ...]:
         """See ``PluginDirectory``."""
         return self._services.plugins_by_cap(cap)
+
+    @property
+    def fault_points(self) -> FaultPoints:
+        """See ``HasFaultPoints``."""
+        return self._services.fault_points
 
     def close(self) -> None:
         """The plugin is gone."""

@@ -40,8 +40,9 @@ def is_ctrl_c(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
-def failure_of(attempt: Attempt, error: BaseException, seconds: float) -> Failure:
-    """The failure of a piece of work that raised, after so many seconds."""
+def failure_of(attempt: Attempt, error: BaseException, seconds: float, *, is_refused: bool = False) -> Failure:
+    """The failure of a piece of work that raised, after so many seconds; or, ``is_refused``, that no interceptor let
+    begin: nothing is recovered from that, since a recovery would go on as if access had been granted."""
     instance = attempt.instance
     if isinstance(error, AttemptEnded):
         # Its own end reached the body before anyone else took note of it.
@@ -53,7 +54,7 @@ def failure_of(attempt: Attempt, error: BaseException, seconds: float) -> Failur
     failure.not_done = isinstance(error, NotDone)
     if attempt.kind is WorkKind.BODY and not isinstance(error, _BROKEN):
         failure.retryable, failure.retry_after = _retry_of(attempt, error)
-        if not attempt.cancelled and needs_recovery(attempt, retryable=failure.retryable):
+        if not attempt.cancelled and not is_refused and needs_recovery(attempt, retryable=failure.retryable):
             attempt.stop_clock()
             failure.recovers = recovers(attempt, error)
     let_go(error)

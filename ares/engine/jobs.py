@@ -68,7 +68,7 @@ def _decide(attempt: Attempt) -> Answer | None:
     except BaseException as error:
         if is_ctrl_c(error):
             raise
-        failure = failure_of(attempt, error, 0.0)
+        failure = failure_of(attempt, error, 0.0, is_refused=True)
         failure.not_done = True
         return failure
 

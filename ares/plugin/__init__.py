@@ -15,6 +15,7 @@ from ares.plugin.contracts import (
     RuntimePlugin,
     WorkflowHook,
 )
+from ares.plugin.faults import FaultPoint, FaultPoints, FaultTarget, HasFaultPoints, Injection, Injector
 from ares.plugin.services import Answer, EventBus, PluginDirectory, PluginRef, Subscription
 from ares.plugin.verdicts import HookAction, HookPolicy, HookResult
 
@@ -26,10 +27,16 @@ __all__ = [
     "EventListener",
     "EvolutionPlugin",
     "ExecutionHook",
+    "FaultPoint",
+    "FaultPoints",
+    "FaultTarget",
     "Flusher",
+    "HasFaultPoints",
     "HookAction",
     "HookPolicy",
     "HookResult",
+    "Injection",
+    "Injector",
     "LoopController",
     "MemoryPlugin",
     "Plugin",

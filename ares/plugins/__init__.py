@@ -12,7 +12,9 @@ from ares.plugins.observer import Gaps, ObserverPlugin
 from ares.plugins.tool import ToolPlugin
 
 if TYPE_CHECKING:
+    from ares.plugins._faults import ArenaReport, Fault, FaultKind, FaultTargetKind, FiredFault
     from ares.plugins._rules import Rule, RuleCounts, rules_from
+    from ares.plugins.arena import ArenaPlugin
     from ares.plugins.evolution import AgentStepResolver, EvolutionRouter
     from ares.plugins.experience import ExperienceCounts, ExperienceMemory
     from ares.plugins.expression import ExpressionRouter
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentStepResolver",
+    "ArenaPlugin",
+    "ArenaReport",
     "BasicRecoveryPlugin",
     "CheckpointPlugin",
     "EvolutionRouter",
@@ -29,6 +33,10 @@ __all__ = [
     "ExperienceMemory",
     "ExpressionRouter",
     "FallbackRouter",
+    "Fault",
+    "FaultKind",
+    "FaultTargetKind",
+    "FiredFault",
     "Gaps",
     "InterruptPlugin",
     "MemoryRouter",
@@ -45,12 +53,18 @@ __all__ = [
 #: In which module what is imported late is found.
 _LATE = {
     "AgentStepResolver": "evolution",
+    "ArenaPlugin": "arena",
+    "ArenaReport": "_faults",
     "BasicRecoveryPlugin": "recovery",
     "EvolutionRouter": "evolution",
     "ExperienceCounts": "experience",
     "ExperienceMemory": "experience",
     "ExpressionRouter": "expression",
     "FallbackRouter": "fallback",
+    "Fault": "_faults",
+    "FaultKind": "_faults",
+    "FaultTargetKind": "_faults",
+    "FiredFault": "_faults",
     "MemoryRouter": "memory",
     "PrefetchCounts": "memory",
     "RouterTally": "fallback",

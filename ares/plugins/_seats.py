@@ -150,6 +150,10 @@ class Seat:
         if thread is not None and not is_stuck:
             thread.join(_THREAD_END)
 
+    def dismiss(self) -> None:
+        """Have its thread end when it has nothing more to do. Takes no lock: the garbage collector may ask for it."""
+        self._turns.put(None)
+
     # --- its own thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:

@@ -9,6 +9,7 @@ once. So there is never more than one thread a router, and none before the first
 import inspect
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
@@ -89,6 +90,7 @@ class FallbackRouter(Plugin):
         self.timeout = timeout
         self._bus: EventBus | None = None
         self._routers = _labelled(routers, name)
+        self._dismissal: weakref.finalize[..., FallbackRouter] | None = None
         self._seats = self._new_seats()
         self._pid = os.getpid()
         #: Replaced by the plugin's own thread, never changed.
@@ -104,9 +106,15 @@ class FallbackRouter(Plugin):
         return self._tallies
 
     def _new_seats(self) -> tuple[Seat, ...]:
-        return tuple(
+        seats = tuple(
             Seat(label, router, f"ares-plugin-router {self.name}/{label}") for label, router in self._routers.items()
         )
+        # Nobody may come to stop them: a chain that hangs, or fails before it has begun to stop, is left as it is.
+        if self._dismissal is not None:
+            self._dismissal.detach()
+        self._dismissal = weakref.finalize(self, _dismiss, seats)
+        self._dismissal.atexit = False
+        return seats
 
     # --- its life -------------------------------------------------------------------------------------------------
 
@@ -215,6 +223,11 @@ class FallbackRouter(Plugin):
                         self._tally(seat, error=f"{hook} {problem}")
 
         return tell
+
+
+def _dismiss(seats: tuple[Seat, ...]) -> None:
+    for seat in seats:
+        seat.dismiss()
 
 
 def _labelled(routers: Sequence[Router], chain: str) -> dict[str, Router]:

@@ -1,5 +1,6 @@
 """The fallback router: a chain of routers, in which one that is broken costs its share and no more."""
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from ares.context import Context
 from ares.errors import UsageError
 from ares.plugin import Capability, EventBus
 from ares.plugin.engine_bus import Stages
-from ares.plugins import ExpressionRouter, FallbackRouter, MemoryRouter, RouterTally, Rule
+from ares.plugins import ArenaPlugin, ExpressionRouter, FallbackRouter, MemoryRouter, RouterTally, Rule
 from ares.records import MemoryEntry, RouteDecision, RouteState, Step
 from tests.bus.players import LONG, Gate, Log, Named, until
 from tests.engine.helpers import Threads, events_of
@@ -270,6 +271,28 @@ def test_what_it_records_after_its_time_is_up_is_refused(new_bus: NewBus, gate: 
 
     until(lambda: refused.lines == ["router 'late' records a MemoryEntry after its time was up"])
     assert port.log.lines == []
+
+
+def test_the_threads_of_a_chain_that_did_not_come_to_stop_end_with_it() -> None:
+    threads, arena = Threads(), ArenaPlugin()
+    for is_restarted in (False, True):
+        bus = PluginBus()
+        bus.register(FallbackRouter([Says(to("left"), "first"), Says(abstains, "second")]))
+        bus.start()
+        decision_of(bus, at())
+        assert threads.names("ares-plugin-router") == ["ares-plugin-router fallback/first"]
+        with arena.injecting(bus):
+            arena.schedule_fault("fallback", call="stop")
+            bus.stop()
+        if is_restarted:
+            bus = bus.renewed()
+            bus.start()
+            decision_of(bus, at())
+            bus.stop()
+
+        del bus
+        gc.collect()
+        until(lambda: threads.are_gone("ares-plugin-router"))
 
 
 def test_routers_start_in_order_and_stop_in_reverse_each_in_its_own_thread(new_bus: NewBus) -> None:
