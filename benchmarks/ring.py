@@ -3,9 +3,13 @@
 A new plugin is a line in ``subjects``, and a place in ``Ring.plugins``.
 """
 
+import shutil
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, Final
 
 import attrs
@@ -30,8 +34,10 @@ from ares.plugins import (
     BasicRecoveryPlugin,
     CheckpointPlugin,
     EvolutionRouter,
+    ExperienceMemory,
     ExpressionRouter,
     FallbackRouter,
+    InterruptPlugin,
     MemoryRouter,
     ObserverPlugin,
     Rule,
@@ -162,6 +168,8 @@ SUBJECTS: Final = (
     Subject("checkpoint", ("flush", "flush_all")),
     Subject("observer", ("on_event",)),
     Subject("tool", ("on_event",)),
+    Subject("interrupt", ("on_event",)),
+    Subject("experience", ("advise_route", "after_execution")),
     Subject("watcher", (*_STEPS, *_RUNS, "on_event", "flush")),
     Subject("guard", ("before_step",)),
     Subject("memory", ("advise_route",), "m", ("advise_route",)),
@@ -267,6 +275,8 @@ class Ring:
     ) -> None:
         self.arena = ArenaPlugin(seed=seed)
         self.bodies = Bodies()
+        self._folder = Path(mkdtemp(prefix="ares-ring-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self.workflow = workflow(self.bodies)
         self.store = VolatileStore() if store is None else store
         plugins = self.plugins()
@@ -289,6 +299,8 @@ class Ring:
             CheckpointPlugin(),
             ObserverPlugin(),
             ToolPlugin(),
+            InterruptPlugin(),
+            ExperienceMemory(self._folder / "experience.db", evidence_min=1e9),  # learns, and stays silent
             Watcher(),
             Guard(),
             Memory(),

@@ -83,6 +83,7 @@ class OwnFile:
         self._is_open = False
         #: Seconds that a lock is waited for.
         self._patience = _AT_START
+        self._forget: Callable[[], object] = lambda: None
         #: The process that opened it, and the file that it was: device and inode.
         self._pid = 0
         self._identity = (0, 0)
@@ -116,7 +117,7 @@ class OwnFile:
                 connection.close()
                 raise
             self._identity = self._found()
-            self._connection, self._pid, self._is_open = _keep(connection), os.getpid(), True
+            self._connection, self._pid, self._is_open = self._kept(connection), os.getpid(), True
 
     def close(self) -> None:
         """Let go of the file. Idempotent; nothing in a process that only inherited it."""
@@ -170,7 +171,7 @@ class OwnFile:
         if self._found() != self._identity:
             raise StoreError(self.name, "the file was taken away or replaced while it was open")
         if self._connection is None:  # a fork has closed it
-            self._connection = _keep(self._connect("rw", _LATER))
+            self._connection = self._kept(self._connect("rw", _LATER))
         return self._connection
 
     # --- connections --------------------------------------------------------------------------------------------
@@ -199,7 +200,13 @@ class OwnFile:
         """With the lock held."""
         connection, self._connection = self._connection, None
         if connection is not None:
+            self._forget()
             connection.close()
+
+    def _kept(self, connection: sqlite3.Connection) -> sqlite3.Connection:
+        """A connection that ends with this object, at the latest, if nobody closes it; but not in a child."""
+        self._forget = weakref.finalize(self, _close, _keep(connection), os.getpid()).detach
+        return connection
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
         end = time.monotonic() + _AT_START
@@ -317,6 +324,11 @@ def _code(error: sqlite3.Error) -> int:
     """SQLite's primary result code; 0 when the error did not come from SQLite."""
     extended: int = getattr(error, "sqlite_errorcode", 0) or 0
     return extended & 0xFF
+
+
+def _close(connection: sqlite3.Connection, pid: int) -> None:
+    if os.getpid() == pid:
+        connection.close()
 
 
 def _keep(connection: sqlite3.Connection) -> sqlite3.Connection:

@@ -8,6 +8,7 @@ import pytest
 import ares.plugins
 from ares.plugin import Plugin, RuntimePlugin
 from ares.plugins import (
+    ArenaPlugin,
     BasicRecoveryPlugin,
     CheckpointPlugin,
     EvolutionRouter,
@@ -57,6 +58,12 @@ class TestToolPlugin(PluginContract):
     @pytest.fixture
     def make_plugin(self) -> Make:
         return ToolPlugin
+
+
+class TestArenaPlugin(PluginContract):
+    @pytest.fixture
+    def make_plugin(self) -> Make:
+        return ArenaPlugin
 
 
 class TestInterruptPlugin(PluginContract):
