@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from ares.plugins.fallback import FallbackRouter, RouterTally
     from ares.plugins.memory import MemoryRouter, PrefetchCounts
     from ares.plugins.recovery import BasicRecoveryPlugin
+    from ares.plugins.strategy import AgentStanding, Objectives, StrategyCounts, StrategyEvolution, Weights
 
 __all__ = [
+    "AgentStanding",
     "AgentStepResolver",
     "BasicRecoveryPlugin",
     "CheckpointPlugin",
@@ -27,27 +29,36 @@ __all__ = [
     "FallbackRouter",
     "Gaps",
     "MemoryRouter",
+    "Objectives",
     "ObserverPlugin",
     "PrefetchCounts",
     "RouterTally",
     "Rule",
     "RuleCounts",
+    "StrategyCounts",
+    "StrategyEvolution",
     "ToolPlugin",
+    "Weights",
     "rules_from",
 ]
 
 #: In which module what is imported late is found.
 _LATE = {
+    "AgentStanding": "strategy",
     "AgentStepResolver": "evolution",
     "BasicRecoveryPlugin": "recovery",
     "EvolutionRouter": "evolution",
     "ExpressionRouter": "expression",
     "FallbackRouter": "fallback",
     "MemoryRouter": "memory",
+    "Objectives": "strategy",
     "PrefetchCounts": "memory",
     "RouterTally": "fallback",
     "Rule": "_rules",
     "RuleCounts": "_rules",
+    "StrategyCounts": "strategy",
+    "StrategyEvolution": "strategy",
+    "Weights": "strategy",
     "rules_from": "_rules",
 }
 
