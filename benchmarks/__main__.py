@@ -1,6 +1,7 @@
-"""``python -m benchmarks [peers|bus|steps|scale]``: by itself ``peers``, which is all that is compared, in one run.
+"""``python -m benchmarks [peers|bus|steps|scale|strategies]``: by itself ``peers``, all that is compared, in one run.
 
-``bus`` is the part of it about plugins; ``steps`` and ``scale`` are short looks at ares alone. What is compared with is
+``bus`` is the part of it about plugins; ``steps`` and ``scale`` are short looks at ares alone; ``strategies`` is about
+what StrategyEvolution learns, and needs the extra ``evolution``. What is compared with is
 installed by ``pip install -e '.[bench]'``; what is not installed is left out, with a word.
 """
 
@@ -14,7 +15,8 @@ from benchmarks.shapes import chain, mapped
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("peers", "bus", "steps", "scale"), default="peers")
+    parser.add_argument("what", nargs="?", choices=("peers", "bus", "steps", "scale", "strategies"), default="peers")
+    parser.add_argument("--seeds", type=int, default=200, help="how often each strategy starts anew (strategies)")
     parser.add_argument("--rounds", type=int, default=5, help="how often each figure is taken (not of scale)")
     comparison.add_options(parser.add_argument_group("peers, bus"))
     arguments = parser.parse_args()
@@ -24,6 +26,12 @@ def main() -> None:
         comparison.run(arguments)
         return
     print(f"Python {platform.python_version()} on {platform.machine()}")
+    if arguments.what == "strategies":
+        from benchmarks import strategies
+
+        for line in strategies.report(arguments.seeds):
+            print(line, flush=True)
+        return
     if arguments.what == "steps":
         print(steps.report(steps.measure(arguments.rounds)))
         return

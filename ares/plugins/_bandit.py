@@ -11,6 +11,7 @@ Source: Russo, Van Roy, Kazerouni, Osband, Wen, "A Tutorial on Thompson Sampling
 
 import math
 import random
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,8 +30,9 @@ _GRID: Final = tuple(step / 8 for step in range(-40, 41))
 @attrs.frozen
 class Weights:
     """What a run is worth: ``success`` times how far it succeeded, less ``duration`` and ``cost`` times how long and
-    how dear it was. The last two are taken in units of the average run: with weights of 1 and 0.1, an agent that takes
-    as much longer than another as the average run takes must succeed in 10 more of 100 runs to be as good."""
+    how dear it was. The last two are taken in units of the average agent: with weights of 1 and 0.1, an agent that
+    takes longer than another by as much as the average agent takes must succeed in 10 more of 100 runs to be as
+    good."""
 
     success: float = 1.0
     duration: float = 0.1
@@ -63,17 +65,24 @@ class Belief:
 
 def utilities(runs: Sequence[Run], weights: Weights) -> list[float]:
     """What each run was worth."""
-    if not runs:
-        return []
-    # What takes no time, or costs nothing, has no unit, and needs none.
-    time_unit = math.fsum(run.duration for run in runs) / len(runs) or 1.0
-    cost_unit = math.fsum(run.cost for run in runs) / len(runs) or 1.0
+    time_unit = _unit([(run.agent, run.duration) for run in runs])
+    cost_unit = _unit([(run.agent, run.cost) for run in runs])
     return [
         weights.success * run.success
-        - weights.duration * run.duration / time_unit
-        - weights.cost * run.cost / cost_unit
+        - weights.duration * (run.duration / time_unit)
+        - weights.cost * (run.cost / cost_unit)
         for run in runs
     ]
+
+
+def _unit(taken: Sequence[tuple[str, float]]) -> float:
+    """The mean of the means of the agents: unlike the mean of the runs, it does not depend on who was run how often."""
+    by_agent: dict[str, list[float]] = {}
+    for agent, value in taken:
+        by_agent.setdefault(agent, []).append(value)
+    means = [math.fsum(value / len(values) for value in values) for values in by_agent.values()]
+    # What takes no time, or costs nothing, has no unit, and needs none.
+    return max(math.fsum(mean / len(means) for mean in means), sys.float_info.min) if any(means) else 1.0
 
 
 def beliefs(agents: Sequence[str], runs: Sequence[Run], weights: Weights) -> list[Belief]:

@@ -129,7 +129,7 @@ class StrategyEvolution(Plugin):
             raise UsageError(f"plugin {name!r}: steps must be a list of step ids, not {steps!r}")
         if not is_number(ttl) or ttl < 0:
             raise UsageError(f"plugin {name!r}: ttl must be a number of seconds from 0 on, not {ttl!r}")
-        if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+        if not is_number(window) or window != int(window) or window < 1:
             raise UsageError(f"plugin {name!r}: window must be a number of runs from 1 on, not {window!r}")
         if objectives is not None and not isinstance(objectives, Objectives):
             raise UsageError(f"plugin {name!r}: objectives must be Objectives, not {objectives!r}")
@@ -138,7 +138,7 @@ class StrategyEvolution(Plugin):
         self.ttl = float(ttl)
         self._steps = frozenset(spoken)
         self._objectives = objectives or Objectives()
-        self._setting = Setting(checked_agents(agents, name), self._objectives.weights, window, seed)
+        self._setting = Setting(checked_agents(agents, name), self._objectives.weights, int(window), seed)
         self._pid = os.getpid()
         self._studies: Studies | None = None
         #: What was recommended last at a step, and when, in seconds of the monotonic clock.
