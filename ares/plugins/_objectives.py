@@ -1,7 +1,6 @@
 """What an evolution plugin learns from an outcome, and what it knows by that of each agent."""
 
 import math
-import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -11,7 +10,9 @@ from ares.errors import UsageError
 from ares.plugins._bandit import Run, Weights, beliefs, chance
 from ares.records import ExecutionOutcome, ExecutionStatus
 
-_MOST: Final = sys.float_info.max
+#: The highest number that is reckoned with, and the highest weight.
+_MOST: Final = 1e300
+_HEAVIEST: Final = 1e6
 
 
 def _success(outcome: ExecutionOutcome) -> float | None:
@@ -36,7 +37,7 @@ class Objectives:
         weights: What each of the three counts.
 
     Raises:
-        UsageError: a weight is no finite number, or less than 0; all are 0; what is to be called cannot be.
+        UsageError: a weight is no number from 0 to a million; all are 0; what is to be called cannot be.
     """
 
     success: Callable[[ExecutionOutcome], float | None] = _success
@@ -69,7 +70,7 @@ class Objectives:
             raise ValueError(f"the success of an outcome must be from 0 to 1, or None, not {success!r}")
         if not is_number(cost) or cost < 0:
             raise ValueError(f"the cost of an outcome must be a finite number from 0 on, not {cost!r}")
-        return Run(agent, float(success), max(0.0, float(outcome.duration)), float(cost))
+        return Run(agent, float(success), min(max(0.0, outcome.duration), _MOST), float(cost))
 
 
 @attrs.frozen
@@ -120,5 +121,5 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a finite number, which True and False are not."""
+    """Whether it is a number that can be reckoned with, which True and False are not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -_MOST <= value <= _MOST

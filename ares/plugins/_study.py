@@ -14,7 +14,6 @@ agent.
 This is the one module that imports Optuna, and it is imported when a plugin starts.
 """
 
-import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +34,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from ares.errors import UsageError
 from ares.plugins._bandit import Run, beliefs, chance, drawn, utilities
 from ares.plugins._choices import Agents, Proposal, Range, Setting, Value
+from ares.plugins._objectives import is_number
 from ares.plugins._quiet import quiet
 from ares.plugins._study_file import ReplacedError, StudyFile
 
@@ -272,7 +272,7 @@ def _run(trial: FrozenTrial) -> Run:
 
 
 def _are_proper(values: Sequence[float] | None) -> bool:
-    if values is None or len(values) != len(_DIRECTIONS) or not all(map(math.isfinite, values)):
+    if values is None or len(values) != len(_DIRECTIONS) or not all(map(is_number, values)):
         return False
     success, duration, cost = values
     return 0 <= success <= 1 and duration >= 0 and cost >= 0
