@@ -449,27 +449,35 @@ def test_a_runtime_goes_on_without_it_if_its_file_is_foreign_and_says_so(runtime
     assert path.read_text() == "a letter to somebody\n"
 
 
-def test_a_session_prints_nothing_and_leaves_no_thread_and_no_open_file(path: Path) -> None:
+def test_optuna_is_imported_at_the_start_and_a_session_prints_nothing_and_leaves_no_thread_and_no_open_file(
+    path: Path,
+) -> None:
     program = """
         import os, sys, threading
+        import ares.plugins
         from ares import Runtime, Workflow
-        from ares.plugins import EvolutionRouter, StrategyEvolution
 
-        agents = {"first": {"heat": (0.0, 1.0)}, "second": {}}
         def session():
             wf = Workflow("w")
             wf.step(lambda: None, id="choose", branches=["one", "two"])
             wf.step(lambda choose: 1, id="one")
             wf.step(lambda choose: 2, id="two")
-            plugin = StrategyEvolution(sys.argv[1], agents)
-            with Runtime(plugins=[plugin, EvolutionRouter({"first": "one", "second": "two"})]) as runtime:
+            plugin = ares.plugins.StrategyEvolution(sys.argv[1], {"first": {"heat": (0.0, 1.0)}, "second": {}})
+            router = ares.plugins.EvolutionRouter({"first": "one", "second": "two"})
+            runtime = Runtime(plugins=[plugin, router])
+            yield
+            with runtime:
                 for _ in range(15):
                     runtime.run(wf).raise_for_status()
             assert plugin.counts.learnt == 15, plugin.counts
-        session()
-        session()
-        print(threading.active_count(), [os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")
-                                         if os.path.exists(f"/proc/self/fd/{n}")].count(sys.argv[1]))
+
+        first = session()
+        next(first)
+        assert not {"optuna", "numpy", "sqlalchemy"} & set(sys.modules)
+        list(first), list(session())
+        assert "optuna" in sys.modules and "sqlalchemy" not in sys.modules
+        files = [os.readlink(each.path) for each in os.scandir("/proc/self/fd") if os.path.islink(each.path)]
+        print(threading.active_count(), files.count(sys.argv[1]))
     """
     with Child(program, str(path)) as child:
         threads, files = map(int, child.result().split())
@@ -542,21 +550,6 @@ def test_without_optuna_the_extra_is_named(path: Path, monkeypatch: pytest.Monke
 
     with pytest.raises(UsageError, match=r"'strategy' needs optuna.*pip install 'ares-workflow\[evolution\]'"):
         StrategyEvolution(path, ["a"])
-
-
-def test_optuna_is_imported_when_the_plugin_starts_and_not_before(path: Path) -> None:
-    program = """
-        import sys
-        import ares, ares.plugins
-        plugin = ares.plugins.StrategyEvolution(sys.argv[1], ["a"])
-        runtime = ares.Runtime(plugins=[plugin])
-        assert not {"optuna", "numpy", "sqlalchemy"} & set(sys.modules)
-        with runtime:
-            assert "optuna" in sys.modules
-            assert "sqlalchemy" not in sys.modules
-    """
-    with Child(program, str(path)) as child:
-        assert child.result() == ""
 
 
 # --- the arithmetic --------------------------------------------------------------------------------------------------
