@@ -80,8 +80,8 @@ def _checked_range(among: Any, what: str) -> Range:
         is_number = isinstance(each, int | float) and math.isfinite(each)
         if not is_number and not _is_text(each):
             raise UsageError(f"{what}: a choice must be a text, a finite number, True or False, not {each!r}")
-    if len({(type(each), each) for each in among}) < len(among):
-        raise UsageError(f"{what}: a choice is there twice")
+    if len(set(among)) < len(among):
+        raise UsageError(f"{what}: a choice is there twice; 1, 1.0 and True are the same")
     return list(among)
 
 

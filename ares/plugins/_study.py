@@ -15,6 +15,7 @@ This is the one module that imports Optuna, and it is imported when a plugin sta
 """
 
 import random
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
@@ -28,7 +29,6 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import BaseJournalBackend
 from optuna.study import StudyDirection
-from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from ares.errors import UsageError
@@ -50,7 +50,9 @@ _OBJECTIVES: Final = ("success", "duration", "cost")
 #: How many times what counts is kept, before the rest is dropped: in memory and in the file.
 _SLACK: Final = 4
 #: Trials of a study that a file keeps at least.
-_KEPT: Final = 1_000
+_KEPT: Final = 500
+#: Runs of an agent, the newest, by which its parameters are chosen; TPE takes its time with many.
+_TUNED: Final = 100
 #: How often a file may be found replaced, one time after another.
 _REPLACED: Final = 10
 
@@ -87,7 +89,6 @@ class Studies:
         self._setting = setting
         self._sampler = _Sampler(setting)
         self._places: dict[str, _Place] = {}
-        self._count = 0
         self._open()
 
     def ask(self, name: str) -> Proposal:
@@ -115,17 +116,17 @@ class Studies:
         Raises:
             UsageError, OSError, TimeoutError: it cannot be written. In this process it is known all the same.
         """
-        place = self._synced(name)
-        self._count += 1
-        marked = f"{id(self):x}-{self._count}-{random.getrandbits(64):x}"
-        finished = self._finished(proposal, run, {**about, "id": marked})
-        place.own.add(marked)
+        place = self._places[name]
+        mark = uuid.uuid4().hex
+        finished = self._finished(proposal, run, {**about, "id": mark})
+        place.own.add(mark)
         trial, proposal.trial = proposal.trial, None
         if trial is not None and trial.study is place.study:
             place.study.tell(trial, finished.values)
         else:
             place.study.add_trial(finished)
-        self._retried(lambda: self._append(name, finished))
+        first = iter((True,))
+        self._retried(lambda: self._append(name, finished, is_there=not next(first, False)))
 
     def drop(self, proposal: Proposal) -> None:
         """Nothing is to be learnt of a proposal."""
@@ -225,14 +226,14 @@ class Studies:
             self._ids[name] = number
         return self._ids[name]
 
-    def _append(self, name: str, finished: FrozenTrial) -> None:
+    def _append(self, name: str, finished: FrozenTrial, *, is_there: bool) -> None:
+        """Write a trial. It may be there already, if it was written just before the file was replaced."""
         stored = self._stored(name)
-        mark = finished.user_attrs["id"]
-        if any(
-            trial.user_attrs.get("id") == mark
-            for trial in self._storage.get_all_trials(stored, deepcopy=False)[-_KEPT:]
-        ):
-            return  # written just before the file was replaced
+        if is_there:
+            mark = finished.user_attrs["id"]
+            there = self._storage.get_all_trials(stored, deepcopy=False)
+            if any(trial.user_attrs.get("id") == mark for trial in there):
+                return
         self._storage.create_new_trial(stored, template_trial=finished)
         if self._file.lines > self._most:
             self._compact()
@@ -242,11 +243,10 @@ class Studies:
         kept = max(_KEPT, self._setting.window)
         studies = self._storage.get_all_studies()
         trials = [len(self._storage.get_all_trials(_number(study), deepcopy=False)) for study in studies]
+        self._most = 2 * self._file.lines  # if it is not worth it, or fails, there is time until then
         if self._file.lines > _SLACK * sum(min(kept, each) + 2 for each in trials):
             self._file.rewrite(lambda beside: _copy(self._storage, beside, kept))
             self._open()
-        else:
-            self._most = 2 * self._file.lines
 
 
 @attrs.define(eq=False)
@@ -309,9 +309,10 @@ def _made(storage: JournalStorage, name: str) -> int:
     return number
 
 
-def _number(study: FrozenStudy) -> int:
+def _number(study: Any) -> int:
     """What a storage knows a study by."""
-    return study._study_id  # noqa: SLF001 - there is no public name for it
+    number: int = study._study_id  # noqa: SLF001 - there is no public name for it
+    return number
 
 
 def _copy(storage: JournalStorage, path: str, kept: int) -> None:
@@ -367,7 +368,8 @@ class _Sampler(BaseSampler):
         del among[_AGENT]
         if among:
             worth = zip(trials, utilities(runs, self._setting.weights), strict=True)
-            found.update(self._parameters(among, [each for each in worth if each[0].params[_AGENT] == agent]))
+            own = [each for each in worth if each[0].params[_AGENT] == agent]
+            found.update(self._parameters(among, own[-_TUNED:]))
         return found
 
     def _parameters(

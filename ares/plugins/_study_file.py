@@ -122,11 +122,15 @@ class StudyFile:
             OSError: it cannot be written.
         """
         with self._locked() as opened:
-            beside = f"{self.path}.new"
-            Path(beside).unlink(missing_ok=True)  # of one who was killed
-            write(beside)
-            Path(beside).chmod(stat.S_IMODE(os.fstat(opened).st_mode))
-            Path(beside).replace(self.path)
+            beside = Path(f"{self.path}.new")
+            beside.unlink(missing_ok=True)  # of one who was killed
+            try:
+                write(str(beside))
+                beside.chmod(stat.S_IMODE(os.fstat(opened).st_mode))
+                beside.replace(self.path)
+            except BaseException:
+                beside.unlink(missing_ok=True)
+                raise
 
     # --- inside -----------------------------------------------------------------------------------------------------
 

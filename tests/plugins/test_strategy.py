@@ -511,6 +511,7 @@ def test_optuna_is_imported_at_the_start_and_a_session_prints_nothing_and_leaves
         ({"agents": {"a": {"heat": [None]}}}, "a choice must be"),
         ({"agents": {"a": {"heat": [math.inf]}}}, "a choice must be"),
         ({"agents": {"a": {"heat": ["x", "x"]}}}, "a choice is there twice"),
+        ({"agents": {"a": {"heat": [1, True]}}}, "a choice is there twice"),
         ({"steps": "choose"}, "steps must be a list of step ids"),
         ({"steps": [1]}, "steps must be a list of step ids"),
         ({"ttl": -1}, "ttl must be a number of seconds"),
