@@ -21,8 +21,9 @@ from typing import Any, Final
 
 from ares.errors import UsageError
 
-#: Seconds that another process may keep the file locked; it is locked for microseconds.
-_PATIENCE: Final = 5.0
+#: Seconds that another process may keep the file locked. It does so for microseconds, or a part of a second if it
+#: rewrites the file.
+_PATIENCE: Final = 2.0
 _PAUSE: Final = 0.002
 
 

@@ -6,10 +6,10 @@ run is worth, stands in ``_bandit``; how it is kept by Optuna, in a file, in ``_
 
 *Which outcome belongs to which recommendation.* What was recommended is held for one execution, round and step, and is
 the same however often it is asked for. An outcome of a round (``record_outcome``, as a ``LoopPlugin`` calls it) counts
-for what was recommended in that round. The outcome of the execution (``after_execution``) counts for what was
-recommended last, at steps of which no round was told; then the execution is forgotten. So each outcome is counted once
-for a step, whoever tells of it. It does not count at all if the journal says that somebody else decided at the step,
-if the execution was cancelled, or if it ends in another process than it asked in.
+for what was recommended in that round of that workflow. The outcome of the execution (``after_execution``) counts for
+what was recommended last, at steps of which no round was told; then the execution is forgotten. So each outcome is
+counted once for a step, whoever tells of it. It does not count at all if the journal says that somebody else decided at
+the step, if the execution was cancelled, or if it ends in another process than it asked in.
 """
 
 import importlib.util
@@ -213,7 +213,7 @@ class StrategyEvolution(Plugin):
     # --- what it learns -----------------------------------------------------------------------------------------------
 
     def record_outcome(self, ctx: Context, outcome: ExecutionOutcome) -> None:
-        """Learn from a round, which ``outcome.round`` is.
+        """Learn from a round of a workflow: ``outcome.round``, of ``outcome.workflow_id``.
 
         Raises:
             ValueError: what ``Objectives`` were given says of it is no proper number.
@@ -223,8 +223,10 @@ class StrategyEvolution(Plugin):
             held = self._held.get(outcome.execution_id)
             if held is None:
                 return
-            ended = {key: held.asked.pop(key) for key in list(held.asked) if key[1] == outcome.round}
-            held.told.update(place for place, _ in ended)
+            # Of a sub-workflow that loops, rounds are told of as well.
+            its = [key for key in held.asked if (key[0][0], key[1]) == (outcome.workflow_id, outcome.round)]
+            ended = {key: held.asked.pop(key) for key in its}
+            held.told.update(place for place, _ in its)
         self._learn(ctx, outcome, {place: proposal for (place, _), proposal in ended.items()})
 
     def after_execution(self, ctx: Context, outcome: ExecutionOutcome) -> None:

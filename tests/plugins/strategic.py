@@ -16,11 +16,16 @@ def asking(execution_id: str = "e", step_id: str = "choose", round: int = 1, wor
 
 
 def ended(
-    execution_id: str = "e", status: ExecutionStatus = COMPLETED, round: int = 1, duration: float = 1.0, **counts: int
+    execution_id: str = "e",
+    status: ExecutionStatus = COMPLETED,
+    round: int = 1,
+    duration: float = 1.0,
+    workflow_id: str = "w",
+    **counts: int,
 ) -> ExecutionOutcome:
     given = {"total_steps": 3, "failed_steps": 0, "skipped_steps": 0, "route_count": 1, "tool_count": 2, **counts}
     more = {"memory_hit_count": 0, "interrupt_count": 0, "error_count": 0}
-    return ExecutionOutcome(execution_id, "w", status, round, duration, **given, **more)
+    return ExecutionOutcome(execution_id, workflow_id, status, round, duration, **given, **more)
 
 
 class Played:

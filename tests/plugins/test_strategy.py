@@ -244,6 +244,21 @@ def test_each_round_counts_for_what_was_recommended_in_it(path: Path) -> None:
     assert {each.agent: each.success for each in played.plugin.standings("w", "choose")} == {"a": 1.0, "b": 0.0}
 
 
+def test_a_round_of_a_sub_workflow_counts_for_what_was_recommended_in_it_and_in_no_other_workflow(
+    played: Played,
+) -> None:
+    played.ask()
+    assert played.plugin.recommend(alone(), asking(workflow_id="child", step_id="inner")) is not None
+
+    played.end_round(workflow_id="child")
+    assert sum(each.runs for each in played.plugin.standings("child", "inner")) == 1
+    assert played.total() == 0
+
+    played.end()
+    assert sum(each.runs for each in played.plugin.standings("child", "inner")) == 1
+    assert played.total() == 1
+
+
 def test_without_outcomes_of_rounds_that_of_the_execution_counts_once_for_the_last_round(played: Played) -> None:
     agents = [played.ask(round=number).preferred_agent for number in (1, 2, 3)]
 
@@ -407,6 +422,21 @@ def test_what_its_agents_did_is_learnt_when_executions_end(runtime: Make, store:
     assert (best.success, worst.success) == (1.0, 0.0)
     assert best.runs > 20
     assert plugin.counts.learnt == 30
+
+
+def test_executions_beside_one_another_each_count_once(runtime: Make, store: str | None, path: Path) -> None:
+    plugin = StrategyEvolution(path, list(AGENTS))
+    rt = runtime(store, plugins=[plugin, EvolutionRouter(AGENTS)], max_workers=8)
+
+    for execution in [rt.submit(shop(fails=("one",))) for _ in range(40)]:
+        execution.result(20)
+
+    ran = {"first": 0, "second": 0}
+    for summary in rt.executions():
+        [decided] = [event for event in rt.execution(summary.execution_id).events() if event.type == "route.decided"]
+        ran["first" if decided.payload["targets"] == ["one"] else "second"] += 1
+    assert {each.agent: each.runs for each in plugin.standings("w", "choose")} == ran
+    assert plugin.counts.learnt == 40
 
 
 def test_an_outcome_does_not_count_if_somebody_else_decided(runtime: Make, store: str | None, path: Path) -> None:
