@@ -449,6 +449,18 @@ def test_an_outcome_does_not_count_if_somebody_else_decided(runtime: Make, store
     assert (plugin.counts.overruled, plugin.counts.learnt) == (1, 0)
 
 
+def test_the_journal_of_a_very_long_execution_is_not_read_for_that(
+    runtime: Make, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_READ", 2)
+    plugin = StrategyEvolution(path, list(AGENTS))
+    router = EvolutionRouter(AGENTS, [Rule("True", "two")], confidence_min=0.99)
+
+    runtime(plugins=[plugin, router]).run(shop()).raise_for_status()
+
+    assert (plugin.counts.overruled, plugin.counts.learnt) == (0, 1)
+
+
 def test_it_is_not_asked_where_a_router_before_has_decided(runtime: Make, path: Path) -> None:
     plugin = StrategyEvolution(path, list(AGENTS))
     rt = runtime(plugins=[plugin, ExpressionRouter([Rule("True", "one")]), EvolutionRouter(AGENTS)])
