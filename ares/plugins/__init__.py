@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from ares.plugins.fallback import FallbackRouter, RouterTally
     from ares.plugins.memory import MemoryRouter, PrefetchCounts
     from ares.plugins.recovery import BasicRecoveryPlugin
+    from ares.plugins.strategy import AgentStanding, Objectives, StrategyCounts, StrategyEvolution, Weights
 
 __all__ = [
+    "AgentStanding",
     "AgentStepResolver",
     "ArenaPlugin",
     "ArenaReport",
@@ -40,18 +42,23 @@ __all__ = [
     "Gaps",
     "InterruptPlugin",
     "MemoryRouter",
+    "Objectives",
     "ObserverPlugin",
     "OpenQuestion",
     "PrefetchCounts",
     "RouterTally",
     "Rule",
     "RuleCounts",
+    "StrategyCounts",
+    "StrategyEvolution",
     "ToolPlugin",
+    "Weights",
     "rules_from",
 ]
 
 #: In which module what is imported late is found.
 _LATE = {
+    "AgentStanding": "strategy",
     "AgentStepResolver": "evolution",
     "ArenaPlugin": "arena",
     "ArenaReport": "_faults",
@@ -66,10 +73,14 @@ _LATE = {
     "FaultTargetKind": "_faults",
     "FiredFault": "_faults",
     "MemoryRouter": "memory",
+    "Objectives": "strategy",
     "PrefetchCounts": "memory",
     "RouterTally": "fallback",
     "Rule": "_rules",
     "RuleCounts": "_rules",
+    "StrategyCounts": "strategy",
+    "StrategyEvolution": "strategy",
+    "Weights": "strategy",
     "rules_from": "_rules",
 }
 

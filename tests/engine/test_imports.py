@@ -51,7 +51,7 @@ def test_importing_pulls_in_nothing_heavy_or_optional_and_starts_nothing() -> No
 
     heavy = {
         "typer", "click", "rich", "sqlite3", "pykka", "psycopg", "dask", "distributed", "numpy", "pandas",
-        "django", "flask", "pydantic", "cattrs", "yaml", "pytest", "hypothesis",
+        "django", "flask", "optuna", "sqlalchemy", "simpleeval", "pydantic", "cattrs", "yaml", "pytest", "hypothesis",
     }  # fmt: skip
     assert heavy & set(found["modules"]) == set()
     assert found["threads"] == ["MainThread"]
