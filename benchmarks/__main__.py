@@ -1,27 +1,31 @@
-"""``python -m benchmarks [peers|bus|steps|scale]``: by itself ``peers``, which is all that is compared, in one run.
+"""``python -m benchmarks [peers|bus|plugins|steps|scale]``: by itself ``peers``, which compares everything, in one run.
 
-``bus`` is the part of it about plugins; ``steps`` and ``scale`` are short looks at ares alone. What is compared with is
-installed by ``pip install -e '.[bench]'``; what is not installed is left out, with a word.
+``bus`` is the part of it about plugins; ``plugins``, what each of the built-in ones costs a step, ``steps`` and
+``scale`` are short looks at ares alone. What is compared with is installed by ``pip install -e '.[bench]'``; what is
+not installed is left out, with a word.
 """
 
 import argparse
 import platform
 
-from benchmarks import comparison, scale, steps
+from benchmarks import comparison, plugin_cost, scale, steps
 from benchmarks.shapes import chain, mapped
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("peers", "bus", "steps", "scale"), default="peers")
+    parser.add_argument("what", nargs="?", choices=("peers", "bus", "plugins", "steps", "scale"), default="peers")
     parser.add_argument("--rounds", type=int, default=5, help="how often each figure is taken (not of scale)")
-    comparison.add_options(parser.add_argument_group("peers, bus"))
+    comparison.add_options(parser.add_argument_group("peers, bus (plugins: --quick)"))
     arguments = parser.parse_args()
     if arguments.what == "bus":
         arguments.parts, arguments.only = "bus", ""
     if arguments.what in ("peers", "bus"):
         comparison.run(arguments)
+        return
+    if arguments.what == "plugins":
+        print(plugin_cost.run(arguments.rounds, quick=arguments.quick))
         return
     print(f"Python {platform.python_version()} on {platform.machine()}")
     if arguments.what == "steps":

@@ -1,0 +1,214 @@
+"""What the built-in plugins cost a step: all switched on, beside the same chain with none, and the share of each.
+
+A chain has no branch points, loops, failures or questions: what is measured is what a plugin costs a step that it has
+nothing to do with. One more plugin is one more line in ``PLUGINS``.
+
+The share of a plugin is taken in two ways, since what several are told together costs less than the sum of what each
+is told alone: *alone* is a chain with it less one with none, *among all* a chain with all less one with all others.
+All chains of a turn are run one after another, so that a difference is one of the same moment; a round is the median of
+its turns. Processor time, that of all threads, is told besides: what others do meanwhile changes little of it.
+"""
+
+import gc
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from ares import Plugin, Runtime, Workflow
+from ares.plugins import (
+    BasicRecoveryPlugin,
+    CheckpointPlugin,
+    EvolutionRouter,
+    ExpressionRouter,
+    FallbackRouter,
+    MemoryRouter,
+    ObserverPlugin,
+    Rule,
+    ToolPlugin,
+)
+from benchmarks import machine
+from benchmarks.contest import say
+from benchmarks.report import markdown
+from benchmarks.shapes import chain
+
+#: Makes a plugin; one that keeps a file of its own is given a folder for it.
+Make = Callable[[Path], Any]
+
+
+def _rule() -> Rule:
+    return Rule(lambda _output, _variables: True, "s1")
+
+
+#: By the name that the table shows, in the order of registration.
+PLUGINS: dict[str, Make] = {
+    "CheckpointPlugin": lambda _folder: CheckpointPlugin(),
+    "ObserverPlugin": lambda _folder: ObserverPlugin(),
+    "ToolPlugin": lambda _folder: ToolPlugin(),
+    "BasicRecoveryPlugin": lambda _folder: BasicRecoveryPlugin(),
+    "ExpressionRouter": lambda _folder: ExpressionRouter([_rule()]),
+    "MemoryRouter": lambda _folder: MemoryRouter(),
+    "EvolutionRouter": lambda _folder: EvolutionRouter({"agent": "s1"}),
+    "FallbackRouter": lambda _folder: FallbackRouter([ExpressionRouter([_rule()], "last")]),
+}
+
+#: Those that a Runtime with a store has unless it is given others of the same names.
+_DEFAULTS = ("checkpoint", "observer", "tool")
+
+NONE, ALL = "none", "all"
+
+
+class _Blank(Plugin):
+    """Stands in the place of a default, and is told nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+@attrs.frozen
+class Amount:
+    """How much is measured a round: every chain, of so many steps, ``turns`` times."""
+
+    turns: int
+    steps: int
+
+
+WHOLE = Amount(turns=5, steps=200)
+#: To see that everything works.
+QUICK = Amount(turns=1, steps=10)
+
+
+@attrs.define(eq=False)
+class Figures:
+    """Seconds a step of each chain, by the clock and of processor, one figure a round. ``where`` is what they keep."""
+
+    where: str
+    seconds: dict[str, list[float]] = attrs.field(factory=dict)
+    processor: dict[str, list[float]] = attrs.field(factory=dict)
+
+    def add(self, label: str, taken: Sequence[tuple[float, float]]) -> None:
+        """What the turns of a round took."""
+        for figures, values in zip((self.seconds, self.processor), zip(*taken, strict=True), strict=True):
+            figures.setdefault(label, []).append(statistics.median(values))
+
+
+def alone(name: str) -> str:
+    """The label of the chain with this plugin and no other."""
+    return f"{name} alone"
+
+
+def without(name: str) -> str:
+    """The label of the chain with all plugins but this one."""
+    return f"all but {name}"
+
+
+def run(rounds: int, *, quick: bool) -> str:
+    """Measure so many rounds. Returns what is to be printed."""
+    amount = QUICK if quick else WHOLE
+    usage = machine.Usage()
+    with tempfile.TemporaryDirectory() as name:
+        about = machine.describe(Path(name))
+        found = [measure(rounds, amount, Path(name) / "files", is_stored=is_stored) for is_stored in (False, True)]
+    facts = [f"- {name}: {value}" for name, value in about.items()]
+    used = usage.report()
+    facts.append(
+        f"- chains of {amount.steps} steps, {rounds} rounds of {amount.turns} turns, {used['minutes']:.1f} minutes;"
+        f" others used {used['others']:.0%} of the processors meanwhile, the host's other guests {used['stolen']:.0%}"
+    )
+    return "\n\n".join(("\n".join(facts), *(report(figures) for figures in found)))
+
+
+def measure(rounds: int, amount: Amount, folder: Path, *, is_stored: bool) -> Figures:
+    """Measure every chain.
+
+    Args:
+        rounds: how often each figure is taken.
+        amount: how much a round is.
+        folder: where files are made.
+        is_stored: whether the chains are durable.
+    """
+    found = Figures("durable" if is_stored else "no store")
+    workflow = chain(amount.steps)
+    workflow.validate()
+    with ExitStack() as stack:
+        runtimes = {}
+        for number, (label, makes) in enumerate(_chains()):
+            own = folder / found.where.replace(" ", "-") / str(number)
+            own.mkdir(parents=True)
+            runtimes[label] = stack.enter_context(_runtime(makes, own, is_stored=is_stored))
+        for runtime in runtimes.values():
+            _once(runtime, workflow)  # routers that ask while a step runs learn here that none is a branch point
+        for number in range(rounds):
+            say(f"plugins, {found.where}: round {number + 1}")
+            taken: dict[str, list[tuple[float, float]]] = {label: [] for label in runtimes}
+            for turn in range(amount.turns):
+                labels = list(runtimes)
+                for label in reversed(labels) if (number + turn) % 2 else labels:
+                    taken[label].append(_once(runtimes[label], workflow))
+            for label, each in taken.items():
+                found.add(label, each)
+    return found
+
+
+def _chains() -> Iterator[tuple[str, list[Make]]]:
+    yield NONE, []
+    yield ALL, list(PLUGINS.values())
+    for name, make in PLUGINS.items():
+        yield alone(name), [make]
+        yield without(name), [other for key, other in PLUGINS.items() if key != name]
+
+
+def _runtime(makes: Sequence[Make], folder: Path, *, is_stored: bool) -> Runtime:
+    plugins = [make(folder) for make in makes]
+    if not is_stored:
+        return Runtime(plugins=plugins)
+    names = {plugin.name for plugin in plugins}
+    blanks = [_Blank(name) for name in _DEFAULTS if name not in names]
+    return Runtime(folder / "ares.db", plugins=[*blanks, *plugins])
+
+
+def _once(runtime: Runtime, workflow: Workflow) -> tuple[float, float]:
+    """Seconds a step, by the clock and of processor."""
+    gc.collect()
+    began, used = time.perf_counter(), time.process_time()
+    result = runtime.run(workflow).raise_for_status()
+    seconds, used = time.perf_counter() - began, time.process_time() - used
+    if result.warnings:
+        raise RuntimeError(f"what is measured does not work: {result.warnings}")
+    return seconds / len(workflow.steps), used / len(workflow.steps)
+
+
+# --- how it is written --------------------------------------------------------------------------------------------
+
+
+def report(found: Figures) -> str:
+    """A table: microseconds a step, the ratio to none, and what each plugin adds."""
+    rows = [
+        [f"{found.where}, us a step", "by the clock", "of none", "of processor", "of none"],
+        [NONE, *_whole(found, NONE)],
+        [f"all {len(PLUGINS)}", *_whole(found, ALL)],
+    ]
+    shares = [["what it adds, us a step", "alone", "among all", "of processor, alone", "among all"]]
+    shares += ([name, *_share(found.seconds, name), *_share(found.processor, name)] for name in PLUGINS)
+    return f"{markdown(rows)}\n\n{markdown(shares)}"
+
+
+def _whole(found: Figures, label: str) -> Iterator[str]:
+    for figures in (found.seconds, found.processor):
+        yield _spread([each * 1e6 for each in figures[label]])
+        yield _spread([each / none for each, none in zip(figures[label], figures[NONE], strict=True)], 2)
+
+
+def _share(figures: dict[str, list[float]], name: str) -> Iterator[str]:
+    for more, less in ((alone(name), NONE), (ALL, without(name))):
+        yield _spread([(a - b) * 1e6 for a, b in zip(figures[more], figures[less], strict=True)])
+
+
+def _spread(values: Sequence[float], digits: int = 1) -> str:
+    middle, low, high = (f"{each:,.{digits}f}" for each in (statistics.median(values), min(values), max(values)))
+    return f"{middle} ({low} to {high})"
