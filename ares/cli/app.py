@@ -25,10 +25,9 @@ app = typer.Typer(
 
 
 routes_app = typer.Typer(
-    help="Looks again at what was decided at branch points.",
+    help="Look again at what was decided at branch points.",
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
-    no_args_is_help=True,
 )
 app.add_typer(routes_app, name="routes")
 
@@ -293,7 +292,7 @@ def replay(
     changed: Annotated[bool, typer.Option("--changed", help="List only the choices that are not the same.")] = False,
     timeout: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="How long one answer may take: seconds, or like 15m.", show_default="30"),
+        typer.Option(metavar="TIME", help="How long one answer may take; 30 s unless given.", show_default=False),
     ] = None,
     store: Store = None,
     as_json: Json = False,

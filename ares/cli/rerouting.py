@@ -22,7 +22,7 @@ from ares.cli.store import existing_store
 from ares.cli.target import described, load, load_object
 from ares.cli.text import counted, long
 from ares.engine.decisions import Choice, Decider, Decision
-from ares.errors import AresError, ExecutionConflictError, UsageError
+from ares.errors import AresError, DefinitionError, ExecutionConflictError, UsageError
 from ares.events import EventFilter
 from ares.plugin import Capability
 from ares.records import ExecutionSummary
@@ -224,6 +224,8 @@ def _compare(runtime: Runtime, workflow: Workflow, summary: ExecutionSummary, as
     try:
         for decision in runtime.decisions(summary.execution_id, workflow):
             found.compared.append(asker.compared(decision))
+    except DefinitionError:
+        raise  # the same for every execution
     except AresError as error:
         found.problem = error
     finally:

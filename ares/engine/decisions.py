@@ -12,7 +12,7 @@ the execution was taken up again. Two things a journal does not tell, and they a
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -33,6 +33,9 @@ from ares.walk.route import nobody_decided, nobody_was_asked
 from ares.walk.state import Instance
 from ares.walk.table import Phase
 from ares.workflow import ItemFailure
+
+#: Characters that are shown of a value that cannot be loaded.
+_LONGEST: Final = 300
 
 
 class Decider(StrEnum):
@@ -186,17 +189,23 @@ class _Past:
         self._histories.add(fact, instant(entry.at))
         if isinstance(fact, f.Created):
             self._values = Values(fact)
-        elif isinstance(fact, f.Resumed):
-            # Those that have no route yet are asked for one now, and shown what there is now.
-            self._points.clear()
-            for each in self._replaying.walk.state.instances():
-                self._mark(each)
-        elif instance is not None:
-            self._mark(instance)
+        for each in self._moved(fact, instance):
+            self._mark(each)
         return decision
 
-    def _mark(self, instance: Instance) -> None:
-        if instance.phase is Phase.ROUTING:
+    def _moved(self, fact: f.Fact | Note, instance: Instance | None) -> Iterable[Instance | None]:
+        """Whose route may be asked for by what a fact led to."""
+        state = self._replaying.walk.state
+        match fact:
+            case f.Resumed():  # those that have no route yet are asked about now, and shown what there is now
+                return state.instances()
+            case f.Opened():  # again, perhaps: then what got no route inside is asked about again
+                return [state.find(entry.path) for entry in fact.set_back]
+            case _:
+                return (instance,)
+
+    def _mark(self, instance: Instance | None) -> None:
+        if instance is not None and instance.phase is Phase.ROUTING:
             entries = {name: self._histories.count(name) for name in SHOWN}
             self._points[instance.path] = _Point(len(instance.scope.writes), entries)
 
@@ -221,7 +230,7 @@ class _Past:
             shown.state,
             shown.missing,
             shown.uncertain,
-            not self._replaying.walk.state.lenient,
+            self._replaying.is_same_workflow,
             instance,
         )
 
@@ -243,7 +252,7 @@ class _Past:
         for name, value in values.items():
             found = _opaque_in(value)
             if found is not None:
-                return _Shown(missing=f"{name} holds what cannot be loaded: {found.text}")
+                return _Shown(missing=f"{name} holds what cannot be loaded: {found.text[:_LONGEST]}")
         # What was written and recorded since then, by others than the branch point.
         written = [f"variables.{name}" for name, _, _ in instance.scope.writes[point.writes :] if name in variables]
         longer = [

@@ -124,6 +124,11 @@ class Replaying:
         self._remembered: dict[tuple[str, int, str], Any] = {}
         self._seq = 0
 
+    @property
+    def is_same_workflow(self) -> bool:
+        """Whether the execution went on last with the definition that the journal is applied to."""
+        return self._fingerprint.digest == self._graph.fingerprint.digest
+
     def count(self, seq: int) -> None:
         """The entry of this number comes next.
 

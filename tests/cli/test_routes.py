@@ -352,6 +352,18 @@ def test_executions_that_are_not_there_are_refused_before_the_first_is_replayed(
     assert asking.refused(*router, "--timeout", "soon").startswith("ares: 'soon' is no span of time")
 
 
+def test_a_workflow_that_cannot_run_is_refused_and_not_its_executions(asking: Asking, tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(
+        "from ares import StepSpec, Workflow\n"
+        "workflow = Workflow('crossings')\n"
+        "workflow.add(StepSpec('judge', agent_type='critic'))\n"
+    )
+
+    said = asking.refused("--router", named("router"), target=str(tmp_path / "agents.py"))
+
+    assert "agent_type 'critic' is not registered" in said
+
+
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     ended = forked("routes", "replay", CROSSINGS, "--router", named("router"), "--store", "none.db", cwd=tmp_path)
 
@@ -360,11 +372,12 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 
 def test_alone_the_group_says_what_there_is(asking: Asking) -> None:
-    ended = forked("routes", "--help", cwd=asking.folder)
+    shown = forked("routes", "--help", cwd=asking.folder)
+    alone = forked("routes", cwd=asking.folder)
 
-    assert ended.code == 0
-    assert "replay" in ended.out
-    assert forked("routes", cwd=asking.folder).code == 2
+    assert shown.code == 0
+    assert "replay" in shown.out
+    assert (alone.code, alone.said) == (2, ["ares: Missing command; see: ares routes --help"])
 
 
 # --- the file -----------------------------------------------------------------------------------------------------

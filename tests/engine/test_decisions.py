@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ares import ExecutionStatus, Goto, RouteDecision, RouteState, Runtime, StepContext, StepSpec, Workflow
+from ares import ExecutionStatus, Goto, RetryPolicy, RouteDecision, RouteState, Runtime, StepContext, StepSpec, Workflow
 from ares.bus import PluginBus
 from ares.context import Context, NoExecution
 from ares.engine.decisions import Decider, Decision, decisions
@@ -19,7 +19,7 @@ from ares.errors import ExecutionConflictError, ExecutionNotFoundError, Serializ
 from ares.events import EventFilter, EventType
 from ares.records import MemoryEntry
 from tests.bus.players import Listener
-from tests.engine.helpers import Gate
+from tests.engine.helpers import Gate, Task
 from tests.plugins.routing import crossing
 from tests.plugins_on_runtime.players import Signpost
 
@@ -70,7 +70,7 @@ class Pilot(Signpost):
     def decide(self, state: RouteState) -> RouteDecision | None:
         if state.step_id.endswith("all"):
             return None
-        seen = len(state.routes) + len(state.tools) + len(state.memory_hits) + int(state.variables["n"])
+        seen = len(state.routes) + len(state.tools) + len(state.memory_hits) + sum(state.variables.values())
         target = state.candidates[seen % 2]
         return RouteDecision((target,), f"{seen} seen", "router", {target: seen / 10})
 
@@ -168,6 +168,97 @@ def test_a_route_that_is_asked_for_again_is_shown_what_there_is_by_then(runtime:
     assert "no route" in first.then.error
     assert [plain(first.state), plain(second.state)] == [plain(state) for state in post.states]
     assert (first.state.variables["n"], second.state.variables["n"]) == (0, 1)  # type: ignore[union-attr]
+
+
+def test_a_route_that_a_sub_workflow_asks_for_again_is_shown_what_there_is_by_then(
+    runtime: Make, store: str | None
+) -> None:
+    child = Workflow("child")
+    child.step(lambda ctx: ctx.tool("look", lambda: 1), id="choose", branches=["left"])
+    child.step(lambda: None, id="left", depends_on=["choose"])
+    wf = Workflow("parent")
+    wf.add(StepSpec("sub", workflow=child, retry=RetryPolicy(max_attempts=2, initial_delay=0)))
+    answers: list[Any] = [None, RouteDecision(("left",))]
+    post = Signpost("post", lambda _state: answers.pop(0))
+    rt = runtime(store, plugins=[post])
+    rt.run(wf, execution_id="e").raise_for_status()
+
+    found = list(rt.decisions("e", wf))
+
+    assert [each.then.targets for each in found] == [None, ("left",)]
+    assert [plain(each.state) for each in found] == [plain(state) for state in post.states]
+
+
+def test_a_route_that_was_cut_off_is_shown_what_there_is_when_it_is_asked_for_again(
+    runtime: Make, tmp_path: Path
+) -> None:
+    asked, let_go, written = Gate(), Gate(), Gate()
+
+    def hang(_state: RouteState) -> None:
+        asked.open()
+        let_go.wait()
+
+    def beside(ctx: StepContext) -> None:
+        asked.wait()
+        ctx.set("n", 1)
+
+    wf = Workflow("cut", variables={"n": 0})
+    wf.step(lambda: "here", id="choose", branches=["left"])
+    wf.step(lambda: None, id="left", depends_on=["choose"])
+    wf.step(beside, writes=["n"])
+    ear = Listener("ear", lambda delivery: delivery.event.payload["path"] == "beside" and written.open())
+    ear.subscribes_to = EventFilter(types=[EventType.STEP_COMPLETED])
+    rt = runtime(tmp_path / "a.db", plugins=[Signpost("hung", hang), ear], max_workers=4)
+    execution = rt.submit(wf, execution_id="e")
+    written.wait()
+    closing = Task(rt.close, 0.1)
+    assert execution.wait(20)
+    let_go.open()
+    closing.result()
+    post = Signpost("post", to("left"))
+    rt = runtime(tmp_path / "a.db", plugins=[post])
+    rt.resume("e", wf).raise_for_status()
+
+    [decision] = rt.decisions("e", wf)
+
+    assert plain(decision.state) == plain(post.states[0])
+    assert decision.state is not None
+    assert decision.state.variables["n"] == 1
+    assert decision.uncertain == ()
+
+
+LANES = 12
+
+
+def test_what_is_certain_of_a_state_was_shown_whatever_ran_beside_it(runtime: Make, store: str | None) -> None:
+    child = Workflow("child", inputs={"item": int}, variables={"seen": 0})
+    child.step(lambda ctx, item: ctx.set("seen", item), id="write", writes=["seen"])
+    child.step(lambda write: 1, id="choose", branches=["left", "right"])
+    child.step(lambda: None, id="left", depends_on=["choose"])
+    child.step(lambda: None, id="right", depends_on=["choose"])
+    wf = Workflow("lanes", variables={"n": 0}, reducers={"n": "add"})
+    wf.step(lambda: list(range(LANES)), id="all")
+    wf.add(StepSpec("each", workflow=child, map_over="all", inputs={"item": "item"}))
+    for lane in range(LANES):
+        wf.step(lambda ctx: ctx.set("n", 1), id=f"write {lane}", writes=["n"])
+        ways = [f"left {lane}", f"right {lane}"]
+        wf.step(lambda: 1, id=f"choose {lane}", branches=ways, depends_on=[f"write {lane}"])
+        for way in ways:
+            wf.step(lambda ctx: ctx.tool("look", lambda: 1), id=way, depends_on=[f"choose {lane}"])
+    pilot = Pilot()
+    rt = runtime(store, plugins=[pilot], max_workers=8)
+    rt.run(wf, execution_id="e").raise_for_status()
+    shown = {state.path: plain(state) for state in pilot.states}
+
+    found = list(rt.decisions("e", wf))
+
+    assert len(found) == 2 * LANES
+    for decision in found:
+        state = plain(decision.state)
+        doubtful = {each.partition(".")[0] for each in decision.uncertain}
+        for name in attrs.fields_dict(RouteState):
+            if name not in doubtful:
+                assert getattr(state, name) == getattr(shown[decision.path], name), (decision, name)
 
 
 # --- whose a decision was -----------------------------------------------------------------------------------------
