@@ -118,8 +118,9 @@ def run(rounds: int, *, quick: bool) -> str:
     facts = [f"- {name}: {value}" for name, value in about.items()]
     used = usage.report()
     facts.append(
-        f"- chains of {amount.steps} steps, {rounds} rounds, each the best of {amount.turns} turns, {used['minutes']:.1f} minutes;"
-        f" others used {used['others']:.0%} of the processors meanwhile, the host's other guests {used['stolen']:.0%}"
+        f"- chains of {amount.steps} steps, {rounds} rounds, each the best of {amount.turns} turns,"
+        f" {used['minutes']:.1f} minutes; others used {used['others']:.0%} of the processors meanwhile, the host's"
+        f" other guests {used['stolen']:.0%}"
     )
     return "\n\n".join(("\n".join(facts), *(report(figures) for figures in found)))
 

@@ -101,18 +101,15 @@ def replay(session: Session, wanted: Replay) -> int:
             if not session.as_json:
                 _say(session, found[-1], only_changed=wanted.only_changed)
         routers = asker.bus.hook_order().routers
-    totals = Counter({str(verdict): 0 for verdict in Verdict})
-    totals.update(str(each.verdict) for execution in found for each in execution.compared)
+    totals = _totals(found)
     session.document = {
         "workflow_id": workflow.id,
         "routers": list(routers),
         "executions": [_document(each, only_changed=wanted.only_changed) for each in found],
-        "totals": {"executions": len(found), "decisions": totals.total(), **totals},
+        "totals": totals,
     }
     if not session.as_json:
-        parts = ", ".join(f"{number:,} {verdict}" for verdict, number in totals.items())
-        choices, executions = counted(totals.total(), "choice"), counted(len(found), "execution")
-        session.out.line((f"{choices} in {executions}: {parts}", "bold"))
+        _say_totals(session, totals)
     return ExitCode.FAILED if any(each.problem is not None for each in found) else 0
 
 
@@ -127,6 +124,17 @@ def _summaries(runtime: Runtime, workflow: Workflow, wanted: Replay) -> list[Exe
         if each.workflow_id != workflow.id:
             raise ExecutionConflictError(each.execution_id, f"another workflow, {each.workflow_id!r}")
     return named[: wanted.limit]
+
+
+def _totals(found: Sequence[_Execution]) -> dict[str, int]:
+    compared = [each for execution in found for each in execution.compared]
+    verdicts = Counter(each.verdict for each in compared)
+    return {
+        "executions": len(found),
+        "decisions": len(compared),
+        **{str(verdict): verdicts[verdict] for verdict in Verdict},
+        "with_problems": sum(each.now is not None and bool(each.now.problems) for each in compared),
+    }
 
 
 # --- the router ---------------------------------------------------------------------------------------------------
@@ -258,6 +266,13 @@ def _say(session: Session, execution: _Execution, *, only_changed: bool) -> None
             out.line(f"    {name:<11}", text)
     if execution.problem is not None:
         out.line("  ", (f"its journal cannot be read any further: {long(said(execution.problem))}", "red"))
+
+
+def _say_totals(session: Session, totals: Mapping[str, int]) -> None:
+    choices, executions = counted(totals["decisions"], "choice"), counted(totals["executions"], "execution")
+    verdicts = ", ".join(f"{totals[verdict]:,} {verdict}" for verdict in Verdict)
+    problems = f"; with problems: {totals['with_problems']:,}" if totals["with_problems"] else ""
+    session.out.line((f"{choices} in {executions}: {verdicts}{problems}", "bold"))
 
 
 def _remark(each: _Compared) -> list[Part]:

@@ -173,6 +173,7 @@ def test_the_same_router_changes_nothing(asking: Asking) -> None:
         "changed": 0,
         "kept": 1,
         "unknown": 0,
+        "with_problems": 0,
     }
     assert verdicts(document) == [
         ("lost", "judge", "same", ["reject"]),
@@ -248,19 +249,32 @@ def test_a_workflow_without_executions_has_no_choices(asking: Asking) -> None:
     [
         ("raises", "ZeroDivisionError: division by zero"),
         ("stray", "names 'nowhere'"),
-        ("hangs", "no answer"),
         ("fails_rule", "router.rule_failed of 'expression'"),
     ],
 )
 def test_a_router_that_fails_has_no_answer_and_the_problem_stands_beside_the_choice(
     asking: Asking, router: str, problem: str
 ) -> None:
-    document = asking.replay("--router", named(router), "--timeout", "0.2", "--id", "high")
+    document = asking.replay("--router", named(router), "--id", "high")
 
     asked = document["executions"][0]["decisions"][1]
     assert (asked["verdict"], asked["now"]["targets"]) == ("changed", None)
     assert "abstained" in asked["now"]["error"]
-    assert any(problem in each or "hangs" in each for each in asked["now"]["problems"]), asked
+    [told] = asked["now"]["problems"]
+    assert problem in told
+    said = asking("routes", "replay", str(CROSSINGS), "--router", named(router), "--id", "high").out
+    assert f"    problem    {told}\n" in said
+    assert "; with problems: " in said.splitlines()[-1]
+
+
+def test_a_router_that_hangs_costs_its_timeout_once(asking: Asking) -> None:
+    document = asking.replay("--router", named("hangs"), "--timeout", "0.2", "--id", "high")
+
+    first, second = document["executions"][0]["decisions"]
+    assert "route gave no answer in 0.2 s" in first["now"]["problems"][0]
+    assert "still hangs" in second["now"]["problems"][0]
+    assert first["verdict"] == second["verdict"] == "changed"
+    assert document["totals"]["with_problems"] == 2
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
