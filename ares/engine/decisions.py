@@ -206,7 +206,7 @@ class _Past:
 
     def _mark(self, instance: Instance | None) -> None:
         if instance is not None and instance.phase is Phase.ROUTING:
-            entries = {name: self._histories.count(name) for name in SHOWN}
+            entries = {name: len(entries) for name, entries in self._histories.read(*SHOWN).items()}
             self._points[instance.path] = _Point(len(instance.scope.writes), entries)
 
     def _decision(self, entry: Entry, fact: f.Fact | Note, instance: Instance | None) -> Decision | None:
