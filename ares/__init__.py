@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ares.engine.results import WorkflowResult
     from ares.events import Event, EventFilter, EventType
     from ares.plugin import Capability, HookAction, HookPolicy, HookResult, Plugin
+    from ares.questions import Answer, Approve, Interrupt, Question, Reject, RunAgain
     from ares.records import (
         ErrorEntry,
         ErrorInfo,
@@ -69,6 +70,8 @@ _logger.disable("ares")
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answer",
+    "Approve",
     "Capability",
     "Context",
     "Delivery",
@@ -89,6 +92,7 @@ __all__ = [
     "HookPolicy",
     "HookResult",
     "Input",
+    "Interrupt",
     "InterruptEntry",
     "ItemFailure",
     "LoopEntry",
@@ -97,14 +101,17 @@ __all__ = [
     "OnNoRoute",
     "Plugin",
     "Progress",
+    "Question",
     "Recovery",
     "RecoveryPolicy",
     "RecoveryStrategy",
+    "Reject",
     "RetryPolicy",
     "RouteAdvice",
     "RouteDecision",
     "RouteEntry",
     "RouteState",
+    "RunAgain",
     "Runtime",
     "RuntimeRecommendation",
     "ScoringSignal",
@@ -134,6 +141,7 @@ _HOMES = {
     "ares.engine.results": "WorkflowResult",
     "ares.events": "Event EventFilter EventType",
     "ares.plugin": "Capability HookAction HookPolicy HookResult Plugin",
+    "ares.questions": "Answer Approve Interrupt Question Reject RunAgain",
     "ares.records": "ErrorEntry ErrorInfo ExecutionOutcome ExecutionState ExecutionStatus ExecutionSummary "
     "ExperienceCheckpoint InterruptEntry LoopEntry MemoryEntry Progress RouteAdvice RouteDecision RouteEntry "
     "RouteState RuntimeRecommendation ScoringSignal Step StepFailure StepResult StepStatus ToolEntry",

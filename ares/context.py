@@ -47,6 +47,9 @@ class AttemptPort(Protocol):
     def tool(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of ``fn``, the call recorded."""
 
+    def interrupt(self, key: str, message: str, payload: Any, on_reject: str) -> Any:
+        """The answer to a question, once a human has given it."""
+
     def emit(self, event_type: str, payload: Mapping[str, Any]) -> None:
         """Record an event."""
 
@@ -146,6 +149,26 @@ class StepContext:
         """Call ``fn`` and record the call under ``name``: input, output, seconds, success. The outcome is ``fn``'s."""
         result: T = self._port.tool(name, fn, args, kwargs)
         return result
+
+    def interrupt(self, key: str, message: str, payload: Any = None, *, on_reject: str = "skip") -> Any:
+        """Ask a human, and return what ``Approve`` brought.
+
+        Without an answer the body is unwound by a ``StepParked``, which it must let pass, and its worker is free. Once
+        the answer is in, be it in another process, the body runs again from its first line, as the same attempt: put
+        what must not happen twice under ``once``. What it has written by ``set`` until then is dropped.
+
+        Args:
+            key: tells the questions of the step apart; the answer is matched by it, not by the order of calls.
+            message: the question, in words.
+            payload: what else there is to know; any value that may cross a boundary.
+            on_reject: what a No does: ``"skip"`` the step (reason ``rejected``, which blocks; a map element fails), or
+                ``"return"``: then this returns an ``Answer`` (approved, value, feedback), for Yes and No.
+
+        Raises:
+            UsageError: in an ``at_most_once`` step, whose body must not run again, or outside a body.
+            SerializationError: the payload cannot be stored; fails the attempt.
+        """
+        return self._port.interrupt(key, message, payload, on_reject)
 
     def emit(self, event_type: str, /, **payload: Any) -> None:
         """Record an event of the step's own; ``event_type`` is any dotted name.

@@ -12,6 +12,8 @@
     │   ├── ExecutionConflictError      the id exists with other inputs or another workflow
     │   ├── ExecutionBusyError          a live owner holds it
     │   ├── WorkflowChangedError        the definition differs from the one that was journaled
+    │   ├── QuestionNotFoundError       nobody asks that, or not any more
+    │   ├── QuestionAnsweredError       somebody else was first
     │   ├── RegistrationError           a plugin that cannot live on a bus
     │   ├── HookOrderError              a declared order of hooks that cannot be kept
     │   └── RuntimeClosedError
@@ -24,6 +26,7 @@
     │   ├── StepCancelledError
     │   ├── StepCrashedError
     │   ├── OutcomeUnknownError
+    │   ├── StepRejectedError           a human said No to a map element
     │   ├── MapSourceError
     │   ├── PartFailedError             an element or a child step failed
     │   ├── RouteError
@@ -53,6 +56,7 @@
 
     control flow, no Exception, so that ``except Exception`` in a step cannot swallow it
         AttemptEnded(BaseException)     the attempt that makes this call is over
+        StepParked(BaseException)       ctx.interrupt unwinds the body until the answer is in
 """
 
 from collections.abc import Sequence
@@ -190,6 +194,34 @@ class WorkflowChangedError(UsageError):
 
 
 @attrs.define(slots=False, eq=False, repr=False)
+class QuestionNotFoundError(UsageError):
+    """An answer to what is not asked: never, or not any more. ``key`` is None where none was named."""
+
+    execution_id: str
+    path: str
+    key: str | None = None
+    problem: str = ""
+
+    def __str__(self) -> str:
+        what = f"step {self.path!r} of execution {self.execution_id!r}"
+        which = "no open question" if self.key is None else f"no open question {self.key!r}"
+        return f"{what} has {which}" + (f": {self.problem}" if self.problem else "")
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class QuestionAnsweredError(UsageError):
+    """The question has an answer already: the first one counts."""
+
+    execution_id: str
+    path: str
+    key: str
+
+    def __str__(self) -> str:
+        which = f" {self.key!r}" if self.key else ""
+        return f"the question{which} of step {self.path!r} of execution {self.execution_id!r} is answered already"
+
+
+@attrs.define(slots=False, eq=False, repr=False)
 class RegistrationError(UsageError):
     """A plugin that cannot live on a bus. Nothing was registered."""
 
@@ -314,8 +346,19 @@ class OutcomeUnknownError(StepError):
         why = f" ({self.cause})" if self.cause else ""
         return (
             f"step {self.path!r} is at_most_once and was cut short{why}: whether it took effect is unknown. "
-            f"Give it reconcile=, or name it in rerun= once you know"
+            f"Answer its question, give it reconcile=, or name it in rerun= once you know"
         )
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class StepRejectedError(StepError):
+    """A human said No to a map element, which counts as a failed one."""
+
+    path: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"step {self.path!r} was rejected" + (f": {self.reason}" if self.reason else "")
 
 
 @attrs.define(slots=False, eq=False, repr=False)
@@ -569,3 +612,14 @@ class AttemptEnded(BaseException):
 
     def __str__(self) -> str:
         return f"this attempt of step {self.path!r} is over"
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class StepParked(BaseException):
+    """A body asked a human and is unwound until the answer is in; then it runs again. Let it pass."""
+
+    path: str = ""
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"step {self.path!r} waits for an answer to {self.key!r}"

@@ -32,6 +32,7 @@ class EventType(StrEnum):
     STEP_FAILED = "step.failed"
     STEP_SKIPPED = "step.skipped"
     STEP_WAITING = "step.waiting"
+    STEP_CONTINUED = "step.continued"
     STEP_REMEMBERED = "step.remembered"
     ROUTE_DECIDED = "route.decided"
     ROUTE_FAILED = "route.failed"

@@ -28,6 +28,7 @@ from ares.plugins import (
     EvolutionRouter,
     ExpressionRouter,
     FallbackRouter,
+    InterruptPlugin,
     MemoryRouter,
     ObserverPlugin,
     Rule,
@@ -50,6 +51,7 @@ def _rule() -> Rule:
 PLUGINS: dict[str, Make] = {
     "CheckpointPlugin": lambda _folder: CheckpointPlugin(),
     "ObserverPlugin": lambda _folder: ObserverPlugin(),
+    "InterruptPlugin": lambda _folder: InterruptPlugin(),
     "ToolPlugin": lambda _folder: ToolPlugin(),
     "BasicRecoveryPlugin": lambda _folder: BasicRecoveryPlugin(),
     "ExpressionRouter": lambda _folder: ExpressionRouter([_rule()]),
@@ -59,7 +61,7 @@ PLUGINS: dict[str, Make] = {
 }
 
 #: Those that a Runtime with a store has unless it is given others of the same names.
-_DEFAULTS = ("checkpoint", "observer", "tool")
+_DEFAULTS = ("checkpoint", "observer", "interrupt", "tool")
 
 NONE, ALL = "none", "all"
 

@@ -13,15 +13,33 @@ from time import monotonic
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = Path(sys.executable).parent
 
+#: Tests that look at time, or at the threads and descriptors of their process: nothing runs beside them.
+ALONE = (
+    "tests/bus",
+    "tests/engine",
+    "tests/plugins",
+    "tests/plugins_on_runtime",
+    "tests/journal/test_writer_processes.py",
+    "tests/stores/test_sqlite_files.py",
+    "tests/stores/test_sqlite_processes.py",
+    "tests/test_postbox.py",
+    "tests/walk/test_scale.py",
+)
+
 
 def checks(pytest_arguments: Sequence[str]) -> dict[str, list[str]]:
     """Each check's name and command, in the order they run."""
+    pytest = [sys.executable, "-m", "pytest"]
+    tests = {
+        "tests that may run side by side": [*pytest, "-n", "2", *(f"--ignore={path}" for path in ALONE)],
+        "tests that run alone": [*pytest, *ALONE],
+    }
     return {
         "lint": [sys.executable, "-m", "ruff", "check", "."],
         "format": [sys.executable, "-m", "ruff", "format", "--check", "."],
         "types": [sys.executable, "-m", "mypy"],
         "layers": [str(TOOLS / "lint-imports")],
-        "tests": [sys.executable, "-m", "pytest", *pytest_arguments],
+        **(tests if not pytest_arguments else {"tests": [*pytest, *pytest_arguments]}),
     }
 
 

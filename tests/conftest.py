@@ -17,9 +17,12 @@ settings.register_profile("thorough", settings.get_profile("ares"), max_examples
 settings.load_profile("ares")
 
 
-# Whoever starts the tests in the background may have them ignore SIGINT, and their children, too.
+# Whoever starts the tests in the background may have them ignore these, and their children, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (getattr(signal, "SIGHUP", None), signal.SIGTERM):
+    if _number is not None and signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ares.cli import reading, showing, upkeep, walking
+from ares.cli import asking, reading, showing, upkeep, walking
 from ares.cli.durations import span, time_limit
 from ares.cli.exits import EPILOGUE
 from ares.cli.session import Session
@@ -243,6 +243,50 @@ def cancel(
     session: Session = ctx.obj
     session.begin(as_json=as_json)
     return upkeep.cancel(session, store, id, reason)
+
+
+@app.command()
+def questions(
+    ctx: typer.Context,
+    id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Only those of this execution.", show_default=False)
+    ] = None,
+    *,
+    store: Store = None,
+    as_json: Json = False,
+) -> int:
+    """List the questions that wait for a human, those of all executions unless one is named."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    return asking.questions(session, store, id)
+
+
+@app.command()
+def answer(
+    ctx: typer.Context,
+    id: Id,
+    step: Annotated[str, typer.Argument(metavar="STEP", help="The step that asks, as ares questions shows it.")],
+    *,
+    approve: Annotated[bool, typer.Option("--approve", help="Yes.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="No.")] = False,
+    run_again: Annotated[
+        bool, typer.Option("--run-again", help="Of an unknown outcome: it did not happen, run it again.")
+    ] = False,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Which of its questions; the open one.", show_default=False)
+    ] = None,
+    feedback: Annotated[str, typer.Option(metavar="TEXT", help="In words; is kept.", show_default=False)] = "",
+    data: Annotated[
+        str | None, typer.Option(metavar="JSON", help="The value that the step is given.", show_default=False)
+    ] = None,
+    store: Store = None,
+    as_json: Json = False,
+) -> int:
+    """Answer a question, whichever process walks its execution. The first answer counts."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    said = asking.Said(approve=approve, reject=reject, run_again=run_again, feedback=feedback, data=data)
+    return asking.answer(session, store, id, step, key, said)
 
 
 @app.command()

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from ares.cli.asking import question_document
 from ares.cli.documents import error_document, jsonable
 from ares.cli.exits import code_of_status, said
 from ares.cli.session import Session
@@ -93,18 +94,34 @@ def _say(session: Session, workflow: Workflow, result: WorkflowResult, failures:
             session.out.line((step_id, "bold"), ": ", shown(result.outputs[step_id]))
     for path, count in failures.collected.items():
         session.note(f"{path}: {counted(count, 'element')} failed, collected in its output")
+    _say_what_failed(session, result, failures)
+    for warning in result.warnings:
+        session.note(("warning: ", "yellow"), long(warning))
+    _say_what_was_asked(session, result)
+    status = str(result.status)
+    session.note((status.lower(), STYLES.get(status, "")), f" in {seconds(result.duration)}")
+    if result.interrupts and go_on:
+        session.note(f"answer with: ares answer {result.execution_id} STEP --approve")
+    if go_on:
+        session.note(f"go on with: {go_on}")
+
+
+def _say_what_failed(session: Session, result: WorkflowResult, failures: Failures) -> None:
     for step in failures.fatal[:LISTED]:
         session.note((step.path, "bold red"), ": ", "" if step.error is None else long(said(step.error)))
     if len(failures.fatal) > LISTED:
         session.note(f"and {counted(len(failures.fatal) - LISTED, 'failure')} more: ares show {result.execution_id}")
     if result.error is not None and not any(step.error is result.error for step in failures.fatal[:LISTED]):
         session.note(long(said(result.error)))
-    for warning in result.warnings:
-        session.note(("warning: ", "yellow"), long(warning))
-    status = str(result.status)
-    session.note((status.lower(), STYLES.get(status, "")), f" in {seconds(result.duration)}")
-    if go_on:
-        session.note(f"go on with: {go_on}")
+
+
+def _say_what_was_asked(session: Session, result: WorkflowResult) -> None:
+    for question in result.interrupts[:LISTED]:
+        session.note((question.path, "bold cyan"), " asks: ", long(question.message))
+    if len(result.interrupts) > LISTED:
+        session.note(f"and {counted(len(result.interrupts) - LISTED, 'question')} more")
+    for path in result.rejected[:LISTED]:
+        session.note((path, "bold"), " was rejected")
 
 
 def result_document(result: WorkflowResult, failures: Failures, go_on: str) -> dict[str, Any]:
@@ -121,6 +138,8 @@ def result_document(result: WorkflowResult, failures: Failures, go_on: str) -> d
             {"path": step.path, **({} if step.error is None else error_document(step.error))} for step in failures.fatal
         ],
         "collected": dict(failures.collected),
+        "questions": [question_document(question) for question in result.interrupts],
+        "rejected": list(result.rejected),
         "warnings": list(result.warnings),
         "resume": go_on or None,
     }

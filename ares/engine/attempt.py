@@ -14,19 +14,23 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
 from ares.context import StepContext, replace_port
+from ares.engine.ended import EndedPort, logger_for
 from ares.engine.options import CANCEL_GRACE, COMMIT_TIMEOUT
 from ares.engine.results import step_id_of, step_result
-from ares.errors import AttemptEnded, SerializationError, UsageError, WriteError
+from ares.errors import AttemptEnded, SerializationError, StepParked, UsageError, WriteError
 from ares.journal.notes import Emitted, Remembered, ToolCalled
+from ares.questions import Answer, AnswerAction, Cause, OnReject
 from ares.records import Step, StepResult, StepStatus
+from ares.walk.facts import Asked
 from ares.walk.judge import describe
+from ares.walk.table import Phase
 from ares.walk.walk import Work, WorkKind
-from ares.workflow import BindingKind, Call
+from ares.workflow import BindingKind, Call, Delivery
 
 if TYPE_CHECKING:
     from ares.engine.driver import Driver
@@ -47,6 +51,10 @@ class Attempt:
         self.instance = work.instance
         self.epoch = work.epoch
         self.number = number
+        #: Whether its body was parked, and runs again with the answer.
+        self.goes_on = work.kind is WorkKind.BODY and work.instance.phase is Phase.ANSWERED
+        #: What its body asks: it is to end now.
+        self.asked: Asked | None = None
         self.timeout = work.instance.node.spec.timeout
         self._variables: ContextVars | None = variables
         #: What interceptors changed about it, in words, and the inputs they gave it instead of its own.
@@ -294,6 +302,29 @@ class Attempt:
             self._has_tools = True
             self.driver.ledger.note(note, body, lazy=True)
 
+    def interrupt(self, key: str, message: str, payload: Any, on_reject: str) -> Any:
+        """See ``AttemptPort``."""
+        _need_text("the key of interrupt()", key)
+        _need_text("the message of interrupt()", message)
+        if on_reject not in tuple(OnReject):
+            raise UsageError(f"on_reject={on_reject!r}: it is one of {', '.join(OnReject)}")
+        instance = self.instance
+        if self.kind is not WorkKind.BODY or instance.node.spec.delivery is Delivery.AT_MOST_ONCE:
+            what = f"its {self.kind}" if self.kind is not WorkKind.BODY else "its body, which is at_most_once,"
+            raise UsageError(f"interrupt({key!r}) in step {self.path!r}: {what} cannot run again with the answer")
+        with self._lock:
+            self._check()
+            found = instance.answers.get(key)
+            if found is None or self.asked is not None:
+                round_, reject = instance.scope.round, OnReject(on_reject)
+                if self.asked is None:
+                    cause = Cause.BODY
+                    self.asked = Asked(self.path, round_, self.epoch, self.number, key, message, payload, cause, reject)
+                raise StepParked(self.path, key)
+        if on_reject == OnReject.RETURN:
+            return Answer(found.action is AnswerAction.APPROVE, found.value, found.feedback)
+        return found.value
+
     def emit(self, event_type: str, payload: Mapping[str, Any]) -> None:
         """See ``AttemptPort``."""
         _need_text("an event's type", event_type)
@@ -316,7 +347,7 @@ class Attempt:
 
     def logger(self) -> Any:
         """See ``AttemptPort``."""
-        return _logger(self.driver.execution_id, self.path)
+        return logger_for(self.driver.execution_id, self.path)
 
     def _check(self) -> None:
         if self._over:
@@ -341,68 +372,3 @@ class _Cut:
             driver.request_cancel(self.reason)
         else:
             driver.request_stop(self.reason, self.grace)
-
-
-class EndedPort:
-    """What is behind the context of an attempt that is over."""
-
-    def __init__(self, execution_id: str, path: str, ends_at: float | None) -> None:
-        self._execution_id = execution_id
-        self._path = path
-        self._ends_at = ends_at
-
-    def deadline(self) -> float | None:
-        """See ``AttemptPort``."""
-        return self._ends_at
-
-    def is_cancelled(self) -> bool:
-        """See ``AttemptPort``."""
-        return True
-
-    def variables(self) -> NoReturn:
-        """See ``AttemptPort``."""
-        raise AttemptEnded(self._path)
-
-    def upstream(self) -> NoReturn:
-        """See ``AttemptPort``."""
-        raise AttemptEnded(self._path)
-
-    def idempotency_key(self, key: str | None) -> NoReturn:  # noqa: ARG002 - a contract's word
-        """See ``AttemptPort``."""
-        raise AttemptEnded(self._path)
-
-    def set(self, name: str, value: Any) -> NoReturn:  # noqa: ARG002 - a contract's word
-        """See ``AttemptPort``."""
-        raise AttemptEnded(self._path)
-
-    def once(self, key: str, fn: Callable[[], Any]) -> NoReturn:  # noqa: ARG002 - a contract's word
-        """See ``AttemptPort``."""
-        raise AttemptEnded(self._path)
-
-    def tool(
-        self,
-        name: str,  # noqa: ARG002 - a contract's word
-        fn: Callable[..., Any],  # noqa: ARG002 - a contract's word
-        args: tuple[Any, ...],  # noqa: ARG002 - a contract's word
-        kwargs: dict[str, Any],  # noqa: ARG002 - a contract's word
-    ) -> NoReturn:
-        """See ``AttemptPort``."""
-        raise AttemptEnded(self._path)
-
-    def emit(self, event_type: str, payload: Mapping[str, Any]) -> NoReturn:  # noqa: ARG002 - a contract's word
-        """See ``AttemptPort``."""
-        raise AttemptEnded(self._path)
-
-    def progress(self, done: float, total: float | None) -> NoReturn:  # noqa: ARG002 - a contract's word
-        """See ``AttemptPort``."""
-        raise AttemptEnded(self._path)
-
-    def logger(self) -> Any:
-        """See ``AttemptPort``."""
-        return _logger(self._execution_id, self._path)
-
-
-def _logger(execution_id: str, path: str) -> Any:
-    from loguru import logger
-
-    return logger.bind(execution_id=execution_id, step=path)

@@ -194,6 +194,9 @@ class Cutting:
         driver = self._driver
         if driver.crew or driver.unsettled or self.is_interrupted or driver.conclude():
             return
+        if driver.asking.is_resting and driver.error is None:
+            self._finish_at_rest()
+            return
         self.is_interrupted = True
         if self._grace is not None:
             self._grace.stop()
@@ -205,6 +208,19 @@ class Cutting:
             driver.finish(ExecutionStatus.INTERRUPTED)
         else:
             ticket.add_callback(lambda t: driver.post(self._stopped, t))
+
+    def _finish_at_rest(self) -> None:
+        """It waits for answers, and that is journaled, or about to be: nothing is cut short."""
+        self.is_interrupted = True
+        if self._grace is not None:
+            self._grace.stop()
+        ticket = self._driver.asking.ticket
+        assert ticket is not None
+        ticket.add_callback(self._committed_at_rest)
+
+    def _committed_at_rest(self, ticket: Ticket) -> None:
+        status = ExecutionStatus.WAITING if ticket.error is None else ExecutionStatus.INTERRUPTED
+        self._driver.post(self._driver.finish, status)
 
     def _write_interrupted(self) -> Ticket | None:
         """Journal what is cut short, which counts against none of it. None where nothing can be journaled any more."""

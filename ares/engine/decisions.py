@@ -182,7 +182,7 @@ class _Past:
         if isinstance(entry.body, str):
             fact = decode_leniently(entry.kind, entry.path, entry.body, self._definition.codec)
         try:
-            instance = self._replaying.add(fact)
+            instance = self._replaying.add(fact, entry.at)
         except TypeError as error:  # a map over what cannot be loaded: which item failed cannot be said
             raise SerializationError("it needs a value that cannot be loaded", where=f"{entry.path!r}") from error
         decision = self._decision(entry, fact, instance)

@@ -178,15 +178,16 @@ class Dispatch:
 
     def _new_attempt(self, work: Work) -> Attempt:
         driver = self._driver
-        number = work.instance.attempt + (work.kind is WorkKind.BODY)
+        begins = work.kind is WorkKind.BODY and work.instance.phase is not Phase.ANSWERED
+        number = work.instance.attempt + begins
         attempt = Attempt(driver, work, max(number, 1), driver.copy_variables())
-        if not driver.options.has_timeouts or work.kind in (WorkKind.VERDICT, *TELLING):
+        if not driver.options.has_timeouts or work.kind in (WorkKind.VERDICT, WorkKind.ASK, *TELLING):
             attempt.timeout = None
         return attempt
 
     def _asks_first(self, attempt: Attempt) -> bool:
         """Whether interceptors are asked before the attempt begins."""
-        return self._driver.stages.has_interceptors and attempt.kind is WorkKind.BODY
+        return self._driver.stages.has_interceptors and attempt.kind is WorkKind.BODY and not attempt.goes_on
 
     def _decide_on_worker(self, attempt: Attempt) -> None:
         """On the worker: ask the interceptors, and tell the owner."""
@@ -248,7 +249,8 @@ class Dispatch:
         if attempt.kind is not WorkKind.BODY:
             return True
         driver, instance = self._driver, attempt.instance
-        fact = f.Started(instance.path, instance.scope.round, attempt.epoch, attempt.number, attempt.verdict)
+        head = (instance.path, instance.scope.round, attempt.epoch, attempt.number)
+        fact = f.Continued(*head) if attempt.goes_on else f.Started(*head, attempt.verdict)
         careful = self._careful > 0 or instance.node.spec.delivery is Delivery.AT_MOST_ONCE
         self._careful -= self._careful > 0
         ticket = driver.ledger.append((fact,), lazy=not careful)

@@ -4,8 +4,8 @@ Everything in here but the methods marked *any thread* runs on one thread: the o
 all submitted walks share. Others reach it by ``post``. A worker posts the outcome of its attempt; the owner gives it to
 the journal, applies it, and lets its consequences happen once it is committed (``sync``), or at once.
 
-How work gets a thread is told in ``ares.engine.dispatch``, how it comes to an early end in ``ares.engine.cutting``, and
-what plugins hear of it in ``ares.engine.telling``.
+How work gets a thread is told in ``ares.engine.dispatch``, how it comes to an early end in ``ares.engine.cutting``,
+what plugins hear of it in ``ares.engine.telling``, and how humans are asked in ``ares.engine.asking``.
 """
 
 import threading
@@ -17,7 +17,9 @@ from typing import Any
 
 import attrs
 
+from ares.engine.asking import Asking
 from ares.engine.attempt import Attempt
+from ares.engine.clocks import Clocks
 from ares.engine.crew import Crew
 from ares.engine.cutting import Cutting
 from ares.engine.dispatch import Dispatch
@@ -75,6 +77,9 @@ class Setting:
     #: What is journaled of the execution already and was not told yet, with the number of the first.
     opening: tuple[int, Sequence[f.Fact]] = (1, ())
     histories: Histories | None = None
+    #: Knows the classes of the workflow, whether or not anything is encoded; and when the open questions were asked.
+    reader: Codec = attrs.field(factory=Codec)
+    asked_at: Mapping[str, int] = attrs.field(factory=dict)
 
 
 class Driver:
@@ -103,9 +108,11 @@ class Driver:
         self.stages = setting.bus.stages
         self.telling = Telling(self, setting.bus, setting.options, setting.histories)
         self.timers = Timers()
+        self.clocks = Clocks(self.timers)
         self.crew = Crew(setting.pool, self.timers)
         self.tally = Tally()
         self.cutting = Cutting(self)
+        self.asking = Asking(self, setting.reader, setting.asked_at)
         self.dispatch = Dispatch(self, setting.pool, is_submitted=setting.is_submitted, after_crash=setting.after_crash)
         self._setting = setting
         self._pool = setting.pool
@@ -135,6 +142,8 @@ class Driver:
         self._callbacks: list[Callable[[], None]] = []
         # Written by the owner before ``over`` is set, read by others after:
         self.over = threading.Event()
+        #: Set while it rests, and once it is over.
+        self.idle = threading.Event()
         self.error: BaseException | None = None
         #: The thread that walks, where it is the caller's.
         self.owner: int | None = None
@@ -150,6 +159,7 @@ class Driver:
 
     def _receive(self, fn: Callable[..., object], args: tuple[Any, ...]) -> None:
         self.begin()
+        self.asking.look_again()
         waits = self._early is not None and not self.cutting.is_stopping
         if self._early is not None and waits and fn not in (self._begin, self.cutting.stop):
             self._early.append((fn, args))
@@ -206,7 +216,7 @@ class Driver:
         if request.kind == "cancel" and self.flag_cancel():
             # An inline body holds up the owner; it is asked to end here and now.
             self.confirm_cancel(request.body)
-        self.post(self.cutting.carry_out, request, done)
+        self.post(self.asking.carry_out if request.kind == "answer" else self.cutting.carry_out, request, done)
 
     def request_stop(self, reason: str, grace: float = CANCEL_GRACE) -> None:
         """Stop in good order: nothing begins, what runs has ``grace`` seconds, the rest is cut short."""
@@ -219,10 +229,10 @@ class Driver:
         """Have the owner look for what it can do."""
         self.post(_nothing)
 
-    def when_over(self, fn: Callable[[], None]) -> None:
-        """Call ``fn`` once the walk is over; at once if it is."""
+    def when_idle(self, fn: Callable[[], None]) -> None:
+        """Call ``fn`` once the walk rests or is over; at once if it is so."""
         with self._lock:
-            if not self.over.is_set():
+            if not self.idle.is_set():
                 self._callbacks.append(fn)
                 return
         fn()
@@ -258,10 +268,12 @@ class Driver:
             return
         self.tally.start(self.walk.state)
         self.walk.telling.before, self.walk.telling.after = self.stages.has_before, self.stages.has_after
+        if self.options.interrupt_handler is not None:
+            self.walk.answer_here()
         self.walk.begin()
         timeout = self.walk.state.timeout
         if timeout is not None and self.options.has_timeouts:
-            self.timers.after(timeout, self.cutting.execution_overdue, timeout)
+            self.clocks.start(None, timeout, self.cutting.execution_overdue, timeout)
         self.collect()
         for fn, args in early:
             if not self.over.is_set():
@@ -273,6 +285,8 @@ class Driver:
             return None
         self.heed()
         self.timers.fire()
+        if self.walk.waits():
+            self.clocks.adjust()
         has_errands = self.dispatch.send_errands()
         if self.cutting.is_stopping:
             self.dispatch.drop()
@@ -309,7 +323,7 @@ class Driver:
 
     def next_at(self) -> float | None:
         """When ``pump`` has something to do even if no message comes, in seconds of the monotonic clock."""
-        return self.timers.next_at()
+        return time.monotonic() if self.asking.is_about_to_rest else self.timers.next_at()
 
     # --- what comes back ----------------------------------------------------------------------------------
 
@@ -329,7 +343,9 @@ class Driver:
             return
         if self.cutting.is_interrupted or instance.epoch != attempt.epoch or not _fits(attempt):
             return  # it was cut short, skipped or set back meanwhile: a late answer changes nothing
-        if isinstance(answer, Failure):
+        if attempt.kind is WorkKind.ASK:
+            self._was_asked(instance, answer)
+        elif isinstance(answer, Failure):
             if self.is_asked_to_stop:
                 return  # it was asked to end: how it failed is no judgement on the step, which runs again
             fact: f.InstanceFact = judge(instance, answer, stopping=self.cutting.bars(instance))
@@ -337,16 +353,25 @@ class Driver:
         else:
             self.hand_over(answer[0], instance, answer[1], inline=inline)
 
-    def hand_over(self, fact: f.InstanceFact, instance: Instance, body: Any = None, *, inline: bool = False) -> None:
+    def _was_asked(self, instance: Instance, answer: Answer) -> None:
+        """Whoever answers questions here was asked one."""
+        if isinstance(answer, Failure):
+            self.asking.unanswered(instance, answer)
+        elif self.walk.state.accepts(answer[0], instance):
+            self.hand_over(answer[0], instance, answer[1])
+
+    def hand_over(self, fact: f.InstanceFact, instance: Instance, body: Any = None, *, inline: bool = False) -> Ticket:
         """Give a fact to the journal, apply it, and let its consequences happen when that is safe.
 
         In this order, so that a Ctrl-C between the two leaves a fact that is journaled and not one that is missing.
         """
+        self.asking.stir()
         tells = self.telling.wants(fact, instance)
         held: list[Place] = []
         ticket = self.ledger.append((fact,), None if body is None else (body,), held=held)
         self.walk.apply(fact, instance)
         self.tally.add(fact, instance)
+        self.asking.note(fact)
         if not self.options.is_sync:
             ticket.add_callback(self._check_commit)
             self._conclude(fact, instance, held, tells=tells, inline=inline)
@@ -360,6 +385,7 @@ class Driver:
         else:
             self.unsettled += 1
             ticket.add_callback(lambda t: self.post(self._committed, fact, instance, held, tells, t))
+        return ticket
 
     def _conclude(
         self, fact: f.InstanceFact, instance: Instance, held: list[Place], *, tells: bool, inline: bool = False
@@ -374,6 +400,7 @@ class Driver:
 
     def hand_over_now(self, fact: f.DeadlinePassed | f.CancelRequested, instance: Instance | None) -> Ticket:
         """A fact that bars what has not begun: it takes effect at once."""
+        self.asking.stir()
         ticket = self.ledger.append((fact,))
         self.walk.apply(fact, instance)
         ticket.add_callback(self._check_commit)
@@ -422,6 +449,7 @@ class Driver:
             last = facts[-1][0]
             for fact, instance in facts:
                 self.tally.add(fact, instance)
+                self.asking.note(fact)
             happened = [fact for fact, _ in facts]
             if isinstance(last, f.Ended):
                 self._end(last, happened)
@@ -432,7 +460,9 @@ class Driver:
                 case RetryIn():
                     self._retry(command)
                 case StartTimer() if self.options.has_timeouts:
-                    self.timers.after(command.timeout, self.cutting.child_overdue, command, command.instance.attempt)
+                    self.clocks.start(
+                        command.instance, command.timeout, self.cutting.child_overdue, command, command.instance.attempt
+                    )
                 case CutShort():
                     self.cutting.cut_short(command)
 
@@ -494,17 +524,27 @@ class Driver:
         try:
             self._on_finish(self)
         finally:
-            with self._lock:
-                self.over.set()
-                callbacks, self._callbacks = self._callbacks, []
-            for fn in callbacks:
-                fn()
+            self.over.set()
+            self.come_to_rest()
+
+    def come_to_rest(self) -> None:
+        """Nothing happens until an answer comes in, or ever."""
+        with self._lock:
+            self.idle.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for fn in callbacks:
+            fn()
 
     def check_progress(self) -> None:
-        """Raise if the walk can never move again: a defect, found instead of a hang."""
-        waits = self.crew or self.unsettled or self.timers.pending or self._early is not None
-        waits = waits or self.dispatch.is_in_line or self.cutting.is_stopping
-        if not (waits or self.over.is_set() or self._cancel_flag or self._ending) and self.walk.is_idle():
+        """Come to rest if all that is left waits for answers. Raise if the walk can never move again: a defect, found
+        instead of a hang."""
+        waits = self.crew or self.unsettled or self.timers.pending > self.clocks.ticking or self._early is not None
+        waits = waits or self.dispatch.is_in_line or self.cutting.is_stopping or self.asking.is_resting
+        if waits or self.over.is_set() or self._cancel_flag or self._ending or not self.walk.is_idle():
+            return
+        if self.walk.waits():
+            self.asking.rest()
+        else:
             raise WalkError(f"execution {self.execution_id!r} can do nothing any more, but has not ended")
 
 
@@ -522,6 +562,8 @@ def _fits(attempt: Attempt) -> bool:
             return phase is Phase.RUNNING and attempt.instance.attempt == attempt.number
         case WorkKind.RECONCILE:
             return phase in (Phase.RECONCILING, Phase.PENDING)
+        case WorkKind.ASK:
+            return phase is Phase.WAITING
         case WorkKind.ROUTE:
             return phase is Phase.ROUTING
         case _:

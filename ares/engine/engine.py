@@ -23,7 +23,7 @@ from ares.engine.loops import Mail, WalksThread, walk_here
 from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, COMMIT_TIMEOUT, Options
 from ares.engine.pool import WorkerPool
 from ares.engine.replay import Replay, check_drift, check_inputs, fold, replay
-from ares.engine.results import Kept, WorkflowResult, make_result, result_of_record
+from ares.engine.results import Kept, WorkflowResult, make_result, question_of, result_of_record
 from ares.engine.takeover import ResumeRequest, plan_set_back, take_up
 from ares.engine.variables import Values
 from ares.errors import (
@@ -54,6 +54,7 @@ class Begun:
     opening: tuple[int, Sequence[f.Fact]]
     histories: Histories | None = None
     after_crash: bool = False
+    asked_at: Mapping[str, int] = attrs.field(factory=dict)
 
 
 class Engine:
@@ -200,6 +201,7 @@ class Engine:
             (self.journal.log(claim).last_seq - len(facts) + 1, facts),
             self._histories(definition, claim.execution_id),
             crashed,
+            found.asked_at,
         )
 
     def _histories(self, definition: Definition | None = None, execution_id: str = "") -> Histories | None:
@@ -238,6 +240,8 @@ class Engine:
             after_crash=begun.after_crash,
             opening=begun.opening,
             histories=begun.histories,
+            reader=begun.definition.codec,
+            asked_at=begun.asked_at,
         )
 
     def _admit(self, driver: Driver) -> None:
@@ -334,7 +338,12 @@ class Engine:
         state = driver.walk.state
         variables = driver.values.snapshot(state.root, len(state.root.writes))
         return make_result(
-            driver.kept, variables, status=driver.status, duration=driver.duration, warnings=driver.warnings
+            driver.kept,
+            variables,
+            status=driver.status,
+            duration=driver.duration,
+            warnings=driver.warnings,
+            questions=driver.asking.open(),
         )
 
     def stored_result(self, definition: Definition, execution_id: str, status: ExecutionStatus) -> WorkflowResult:
@@ -346,7 +355,9 @@ class Engine:
             return result_of_record(attrs.evolve(record, status=status), definition.graph.workflow)
         state = found.walk.state
         variables = Values(found.created).snapshot(state.root, len(state.root.writes))
-        return make_result(Kept(state), variables, status=status, duration=0.0)
+        asked = [(fact, found.asked_at[path]) for path, i in state.waiting.items() if (fact := i.question) is not None]
+        questions = tuple(question_of(execution_id, *each) for each in sorted(asked, key=lambda pair: pair[1]))
+        return make_result(Kept(state), variables, status=status, duration=0.0, questions=questions)
 
     # --- those under way ----------------------------------------------------------------------------------------
 

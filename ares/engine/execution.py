@@ -66,10 +66,10 @@ class Execution:
         return self._host.status_of(self.id)
 
     def done(self) -> bool:
-        """Whether nobody walks it any more: it ended, waits, or was interrupted."""
+        """Whether nothing happens any more: it ended, waits for answers, or was interrupted."""
         driver = self._walk()
         if driver is not None:
-            return driver.over.is_set()
+            return driver.idle.is_set()
         return self._host.status_of(self.id) not in (ExecutionStatus.RUNNING, ExecutionStatus.PENDING)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -89,11 +89,12 @@ class Execution:
                 if driver is None:
                     threading.Event().wait(min(left, _POLL))
                 else:
-                    driver.over.wait(min(left, longest_wait()))
+                    driver.idle.wait(min(left, longest_wait()))
         return True
 
     def result(self, timeout: float | None = None) -> WorkflowResult:
-        """Block until it is done, and give its result.
+        """Block until it is done, and give its result. One that waits for answers is done for now: ask again once they
+        are in.
 
         Raises:
             TimeoutError: it was not done within ``timeout`` seconds.
@@ -123,7 +124,7 @@ class Execution:
         if driver is None:
             thread.start()
         else:
-            driver.when_over(lambda: _start(thread))
+            driver.when_idle(lambda: _start(thread))
 
     def _call_back(self, fn: Callable[["Execution"], object]) -> None:
         try:
@@ -161,7 +162,7 @@ class Execution:
             if driver is None:
                 threading.Event().wait(_POLL)
             else:
-                driver.over.wait(_POLL)
+                driver.idle.wait(_POLL)
 
     def _walk(self) -> Driver | None:
         """The walk in this process: the present one, or the last."""

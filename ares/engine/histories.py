@@ -73,6 +73,10 @@ def _entry_of(entry: f.Fact | Note, at: datetime | None) -> Any:
             return _route(entry.path, entry.targets, entry.reason, entry.source, at)
         case f.Succeeded() if entry.targets is not None:
             return _route(entry.path, entry.targets, "", "step", at)
+        case f.Asked():
+            return InterruptEntry(_name(entry.path), entry.path, entry.key, "ask", entry.message)
+        case f.Answered():
+            return InterruptEntry(_name(entry.path), entry.path, entry.key, entry.action.value, entry.feedback)
         case f.Failed() | f.Unrouted():
             return ErrorEntry(_name(entry.path), entry.path, str(entry.error))
         case ToolCalled():

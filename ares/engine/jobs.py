@@ -12,15 +12,18 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ares.context import StepContext
+from ares.engine.asking import answered
 from ares.engine.attempt import Attempt, current
 from ares.engine.failing import failure_of, is_ctrl_c, let_go, speaks_of, trace_of
 from ares.engine.results import step_result
 from ares.engine.routing import SHOWN, followed, route_state
 from ares.engine.variables import Values
 from ares.errors import (
+    InvariantError,
     RouteError,
     StepAbortedError,
     StepCancelledError,
+    StepParked,
 )
 from ares.plugin.verdicts import HookAction, HookResult
 from ares.records import ErrorInfo
@@ -28,8 +31,10 @@ from ares.walk import facts as f
 from ares.walk.conclude import first_failure
 from ares.walk.instance import living
 from ares.walk.judge import Failure, describe
+from ares.walk.questions import is_told
 from ares.walk.route import check_route, decide_route
 from ares.walk.state import Instance
+from ares.walk.table import Phase
 from ares.walk.walk import WorkKind
 from ares.workflow import BindingKind, Call, Goto
 
@@ -111,16 +116,23 @@ def _body(attempt: Attempt) -> Answer:
     driver = attempt.driver
     call = driver.call_of(attempt.instance)
     ctx, args, kwargs = _prepare(attempt, call)
-    if driver.stages.has_before and ctx is not None and (attempt.instance.index is None or driver.stages.per_item):
+    is_told = driver.stages.has_before and not attempt.goes_on
+    if is_told and ctx is not None and (attempt.instance.index is None or driver.stages.per_item):
         driver.bus.before_step(driver.execution_id, ctx.step)
     attempt.start_clock()
     began = time.monotonic()
     try:
         value = _call_user(attempt, ctx, call, args, kwargs)
+    except StepParked as parked:
+        let_go(parked)
+        return _parked(attempt)
     except BaseException as error:
         if attempt.instance.node.spec.metadata:
             attempt.record_as_tool(None, time.monotonic() - began, str(describe(error)))
         raise
+    if attempt.asked is not None:
+        swallowed = f"it asked {attempt.asked.key!r} and went on: what ctx.interrupt raises must be let pass"
+        raise InvariantError(attempt.path, swallowed)
     seconds = time.monotonic() - began
     if attempt.instance.node.spec.metadata:
         attempt.record_as_tool(value, seconds)
@@ -132,6 +144,31 @@ def _body(attempt: Attempt) -> Answer:
         if problem is not None:
             raise problem
     return _succeeded(attempt, value, targets, seconds)
+
+
+def _parked(attempt: Attempt) -> Answer:
+    """The body asks, and has ended for that."""
+    asked = attempt.asked
+    if asked is None:
+        raise InvariantError(attempt.path, "it raised a StepParked of its own, which asks nobody: call ctx.interrupt")
+    return asked, attempt.driver.ledger.encode(asked)
+
+
+def _ask(attempt: Attempt) -> Answer:
+    """Put a question to whoever answers questions in this process."""
+    driver, instance = attempt.driver, attempt.instance
+    handler, asked = driver.options.interrupt_handler, instance.question
+    assert handler is not None
+    if asked is None or instance.phase is not Phase.WAITING:
+        return _TOLD  # somebody else was faster
+    question = driver.asking.question(instance)
+    call = Call(handler, ())
+    ctx = None if driver.options.around_step is None else attempt.context(call, [])
+    given = _call_user(attempt, ctx, call, (question,), {})
+    if given is None:
+        return _TOLD
+    fact = answered(asked, given)
+    return fact, driver.ledger.encode(fact)
 
 
 def _succeeded(
@@ -157,9 +194,11 @@ def _condition(attempt: Attempt) -> Answer:
 
 
 def _reconcile(attempt: Attempt) -> Answer:
-    call = attempt.instance.node.reconcile
-    assert call is not None
+    call, told = attempt.instance.node.reconcile, attempt.instance.answer
     began = time.monotonic()
+    if call is None or is_told(attempt.instance):
+        assert told is not None
+        return _succeeded(attempt, told.value, None, 0.0)
     value = _simple_call(attempt, call)
     return _succeeded(attempt, value, None, time.monotonic() - began)
 
@@ -233,12 +272,12 @@ def _after(attempt: Attempt) -> Answer:
 
 
 _TOLD: Final = Failure(ErrorInfo("", ""))  # nobody judges it
-
 _STAGES: dict[WorkKind, Callable[[Attempt], Answer]] = {
     WorkKind.BODY: _body,
     WorkKind.CONDITION: _condition,
     WorkKind.RECONCILE: _reconcile,
     WorkKind.ROUTE: _route,
+    WorkKind.ASK: _ask,
     WorkKind.VERDICT: _verdict,
     WorkKind.BEFORE: _before,
     WorkKind.AFTER: _after,

@@ -48,6 +48,8 @@ class Ledger:
         self._remembered = remembered
         #: Whether it is more than submitted.
         self.is_running = is_running
+        #: Whether the store has it as WAITING.
+        self._rests = False
         self._lock = threading.Lock()
         #: Held while entries are numbered, so that the feed has them in order.
         self._order = threading.Lock()
@@ -98,8 +100,9 @@ class Ledger:
         drafts: list[Draft] = [
             (fact.kind, getattr(fact, "path", ""), body) for fact, body in zip(facts, bodies, strict=True)
         ]
-        if status is None and not self.is_running:
+        if status is None and (self._rests or not self.is_running):
             status = ExecutionStatus.RUNNING
+        self._rests = status == ExecutionStatus.WAITING
         self.is_running = True
         return self._hand_over(drafts, facts, status=status, error=error, lazy=lazy, held=held, takes_records=True)
 

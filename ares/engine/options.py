@@ -46,6 +46,7 @@ class Options:
     around_step: Callable[[StepContext], AbstractContextManager[Any]] | None = None
     redact: Callable[[str, Any], Any] | None = None
     check_values: bool = False
+    interrupt_handler: Callable[..., Any] | None = None
 
     @property
     def on_caller(self) -> bool:

@@ -41,6 +41,8 @@ class Replay:
     #: The definition that it went on with last.
     fingerprint: WorkflowFingerprint
     last_seq: int
+    #: When each open question was asked, by path, in nanoseconds since the epoch.
+    asked_at: Mapping[str, int] = attrs.field(factory=dict)
 
     def in_flight(self) -> tuple[str, ...]:
         """What was running when its process died."""
@@ -122,6 +124,7 @@ class Replaying:
         self._store = store
         self._fingerprint = WorkflowFingerprint("", "", {}, "{}")
         self._remembered: dict[tuple[str, int, str], Any] = {}
+        self._asked_at: dict[str, int] = {}
         self._seq = 0
 
     @property
@@ -140,18 +143,22 @@ class Replaying:
             problem = f"the journal has a hole: {self._seq} is missing, {seq} is there"
             raise StoreError(self._store, problem, self.walk.state.execution_id)
 
-    def add(self, fact: f.Fact | Note) -> Instance | None:
-        """Take in what an entry says. Returns the instance that it was about; None also for what was passed over."""
+    def add(self, fact: f.Fact | Note, at: int) -> Instance | None:
+        """Take in what an entry says, which was written then, in nanoseconds since the epoch. Returns the instance that
+        it was about; None also for what was passed over."""
         if isinstance(fact, Remembered):
             self._remembered[fact.path, fact.born, fact.key] = fact.value
             return None
         if isinstance(fact, Note):
             return None
-        if isinstance(fact, f.Created):
-            self.created = fact
-            self._fingerprint = fingerprint_in(fact)
-        elif isinstance(fact, f.Resumed) and fact.nodes is not None:
-            self._fingerprint = fingerprint_in(fact)
+        match fact:
+            case f.Asked():
+                self._asked_at[fact.path] = at
+            case f.Created():
+                self.created = fact
+                self._fingerprint = fingerprint_in(fact)
+            case f.Resumed() if fact.nodes is not None:
+                self._fingerprint = fingerprint_in(fact)
         if isinstance(fact, f.Created | f.Resumed):
             # Of another definition: facts about steps that are not there, or are something else, are passed over.
             state = self.walk.state
@@ -168,12 +175,8 @@ class Replaying:
         if self.created is None:
             raise StoreError(self._store, "the journal is empty", state.execution_id)
         if state.lenient:
-            declared = self._graph.workflow.inputs
-            # Those that have come since have their defaults; those without one keep an execution from going on.
-            defaults = {name: each.default for name, each in declared.items() if not each.is_required}
-            kept = {name: value for name, value in self.created.inputs.items() if name in declared}
-            state.root.inputs = {**defaults, **kept}
-        return Replay(self.walk, self.created, self._remembered, self._fingerprint, self._seq)
+            state.root.inputs = _inputs_now(self._graph, self.created)
+        return Replay(self.walk, self.created, self._remembered, self._fingerprint, self._seq, self._asked_at)
 
 
 def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Codec, store: str) -> Replay:
@@ -187,8 +190,17 @@ def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Cod
     for entry in entries:
         replaying.count(entry.seq)
         if entry.kind not in _UNNEEDED:
-            replaying.add(read(entry.kind, entry.path, entry.body, codec))
+            replaying.add(read(entry.kind, entry.path, entry.body, codec), entry.at)
     return replaying.end()
+
+
+def _inputs_now(graph: Graph, created: f.Created) -> dict[str, Any]:
+    """The inputs of an execution under another definition: those that have come since have their defaults, and those
+    without one keep it from going on."""
+    declared = graph.workflow.inputs
+    defaults = {name: each.default for name, each in declared.items() if not each.is_required}
+    kept = {name: value for name, value in created.inputs.items() if name in declared}
+    return {**defaults, **kept}
 
 
 def fingerprint_in(fact: f.Created | f.Resumed) -> WorkflowFingerprint:

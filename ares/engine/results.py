@@ -17,6 +17,8 @@ from ares.errors import (
     WorkflowNotCompletedError,
     WorkflowWaitingError,
 )
+from ares.events import instant
+from ares.questions import Question
 from ares.records import (
     ErrorInfo,
     ExecutionOutcome,
@@ -26,7 +28,8 @@ from ares.records import (
     StepState,
     StepStatus,
 )
-from ares.walk.conclude import first_failure, unfinished
+from ares.walk.conclude import first_failure, rejected_in, unfinished
+from ares.walk.facts import Asked
 from ares.walk.judge import describe
 from ares.walk.state import DONE, Instance, State
 from ares.walk.table import STATUS, Phase
@@ -40,8 +43,15 @@ def step_id_of(instance: Instance) -> str:
     return instance.node.id if instance.index is None else f"{instance.node.id}[{instance.index}]"
 
 
-def step_result(instance: Instance) -> StepResult:
-    """One instance as others see it."""
+def question_of(execution_id: str, asked: Asked, at: int) -> Question:
+    """An open question, asked at a time in nanoseconds since the epoch."""
+    step_id = asked.path.rpartition("/")[2]
+    head = (execution_id, step_id, asked.path, asked.round, asked.key)
+    return Question(*head, asked.message, asked.payload, instant(at), asked.cause)
+
+
+def step_result(instance: Instance, *, at_rest: bool = False) -> StepResult:
+    """One instance as others see it. ``at_rest``: nothing moves any more, so one that holds only what waits, waits."""
     spec = instance.node.spec
     reason = str(instance.reason or "")
     if instance.origin:
@@ -53,7 +63,7 @@ def step_result(instance: Instance) -> StepResult:
         index=instance.index,
         round=instance.scope.round,
         name=spec.name,
-        status=STATUS[instance.phase],
+        status=StepStatus.WAITING if at_rest and instance.phase is Phase.OPEN else STATUS[instance.phase],
         output=instance.output if STATUS[instance.phase] is StepStatus.COMPLETED else None,
         error=_error(instance),
         reason=reason,
@@ -118,8 +128,9 @@ class Kept:
 class Steps(Mapping[str, StepResult]):
     """Every instance of an execution by path: steps, map elements, child steps. Results are made when looked up."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: Kept, *, at_rest: bool = False) -> None:
         self._kept = kept
+        self._at_rest = at_rest
 
     @property
     def _state(self) -> State:
@@ -128,7 +139,7 @@ class Steps(Mapping[str, StepResult]):
     def __getitem__(self, path: str) -> StepResult:
         instance = self._state.find(path)
         if instance is not None:
-            return step_result(instance)
+            return step_result(instance, at_rest=self._at_rest)
         owner, index = self._element(path)
         if owner is None:
             raise KeyError(path)
@@ -189,7 +200,7 @@ class WorkflowResult:
     steps: Mapping[str, StepResult]
     error: BaseException | None = None
     duration: float = 0.0
-    interrupts: tuple[Any, ...] = ()
+    interrupts: tuple[Question, ...] = ()
     rejected: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     _step_id: Callable[[Any], str] = attrs.field(default=str, repr=False)
@@ -281,6 +292,7 @@ def make_result(
     status: ExecutionStatus,
     duration: float,
     warnings: tuple[str, ...] = (),
+    questions: tuple[Question, ...] = (),
 ) -> WorkflowResult:
     """The result of an execution whose walk has stopped."""
     state = kept.state
@@ -291,9 +303,11 @@ def make_result(
         status=status,
         outputs=done,
         variables=variables,
-        steps=Steps(kept),
+        steps=Steps(kept, at_rest=status is ExecutionStatus.WAITING),
         error=error_of(state),
         duration=duration,
+        interrupts=questions,
+        rejected=rejected_in(state),
         warnings=warnings,
         step_id=state.graph.workflow.step_id,
     )

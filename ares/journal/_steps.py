@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ares.records import ErrorInfo, StepState, StepStatus
-from ares.walk.facts import SetBack
+from ares.walk.facts import Asked, SetBack
 
 #: (path, digest, dependencies), as ``Created.nodes``.
 Nodes = tuple[tuple[str, str, tuple[str, ...]], ...]
@@ -31,6 +31,7 @@ class Step:
         "length",
         "output",
         "path",
+        "question",
         "reason",
         "round",
         "status",
@@ -55,6 +56,8 @@ class Step:
         self.attempts = 0
         self.reason = ""
         self.error: ErrorInfo | None = None
+        #: What it asks while it waits for an answer, and when that was asked, in nanoseconds since the epoch.
+        self.question: tuple[Asked, int] | None = None
         self.output: Any = None
         self.duration = 0.0
         #: Of a map element: what it writes when the map completes.

@@ -20,6 +20,7 @@ from ares.errors import SerializationError
 from ares.journal import _forms as form
 from ares.journal._forms import Form
 from ares.journal.notes import Emitted, Note, Recorded, Remembered, ToolCalled
+from ares.questions import AnswerAction, Cause, OnReject
 from ares.records import ExecutionStatus
 from ares.values import Codec
 from ares.walk import facts as f
@@ -198,6 +199,27 @@ _FIELDS: Final[dict[type, tuple[_Field, ...]]] = {
         _Field("abstained", "not", form.TEXTS),
     ),
     f.Unrouted: (_ROUND, _EPOCH, _ERROR),
+    f.Waiting: (_Field("paths", "on", form.TEXTS),),
+    f.Asked: (
+        _ROUND,
+        _EPOCH,
+        _ATTEMPT,
+        _Field("key", "k", form.TEXT),
+        _Field("message", "m", form.TEXT),
+        _Field("payload", "p", form.VALUE, "the payload of the question {0.key!r} of step {0.path!r}"),
+        _Field("cause", "of", form.choice(Cause)),
+        _Field("on_reject", "no", form.choice(OnReject)),
+    ),
+    f.Answered: (
+        _ROUND,
+        _EPOCH,
+        _ATTEMPT,
+        _Field("key", "k", form.TEXT),
+        _Field("action", "do", form.choice(AnswerAction)),
+        _Field("value", "v", form.VALUE, "the answer to {0.key!r} of step {0.path!r}"),
+        _Field("feedback", "f", form.TEXT),
+    ),
+    f.Continued: (_ROUND, _EPOCH, _ATTEMPT),
     Remembered: (
         _ROUND,
         _Field("born", "b", form.INT),

@@ -22,6 +22,7 @@ from ares.errors import WalkError
 from ares.events import instant
 from ares.journal._steps import Step, Steps, name_of
 from ares.journal.notes import Emitted, Note, Recorded, Remembered, ToolCalled
+from ares.questions import AnswerAction, Cause
 from ares.records import (
     ErrorEntry,
     ErrorInfo,
@@ -43,6 +44,12 @@ SCHEMA_VERSION: Final = 1
 
 Reducer = Callable[[Any, Any], Any]
 
+#: Where a step stands after an answer, by what was asked; elsewhere it waits on, for its body or its end.
+_ANSWERED: Final = {
+    (Cause.BEFORE, AnswerAction.APPROVE): StepStatus.PENDING,
+    (Cause.OUTCOME, AnswerAction.RUN_AGAIN): StepStatus.PENDING,
+    (Cause.OUTCOME, AnswerAction.APPROVE): StepStatus.RUNNING,
+}
 _AFTER: Final = {f.After.FINAL: StepStatus.FAILED, f.After.SKIP: StepStatus.SKIPPED}
 
 
@@ -95,6 +102,7 @@ class Fold:
             f.CancelRequested: self._on_nothing,
             f.DeadlinePassed: self._on_nothing,
             f.Interrupted: self._on_interrupted,
+            f.Waiting: self._on_waiting,
             f.Ended: self._on_ended,
             f.Checked: self._on_checked,
             f.Started: self._on_started,
@@ -105,6 +113,9 @@ class Fold:
             f.Skipped: self._on_skipped,
             f.Routed: self._on_routed,
             f.Unrouted: self._on_unrouted,
+            f.Asked: self._on_asked,
+            f.Answered: self._on_answered,
+            f.Continued: self._on_continued,
             Remembered: self._on_nothing,
             ToolCalled: self._on_tool,
             Emitted: self._on_nothing,
@@ -159,6 +170,10 @@ class Fold:
             updated_at=None if self._updated_at is None else instant(self._updated_at),
         )
 
+    def questions(self) -> list[tuple[f.Asked, int]]:
+        """The open questions, and when each was asked, in nanoseconds since the epoch."""
+        return [step.question for step in self._steps.listed() if step.question is not None]
+
     # --- facts of an instance ------------------------------------------------------------------------------------
 
     def _on_nothing(self, entry: object) -> None:
@@ -169,8 +184,9 @@ class Fold:
         step.round = fact.round
         step.status = status
         step.is_under_way = is_under_way
+        step.question = None
         self._round = max(self._round, fact.round)
-        if self._status is ExecutionStatus.PENDING:
+        if self._status in (ExecutionStatus.PENDING, ExecutionStatus.WAITING):
             self._status = ExecutionStatus.RUNNING
         return step
 
@@ -239,6 +255,23 @@ class Fold:
         self._moved(fact, StepStatus.COMPLETED).error = fact.error
         self._errors.append(ErrorEntry(name_of(fact.path), fact.path, str(fact.error)))
 
+    def _on_asked(self, fact: f.Asked) -> None:
+        step = self._moved(fact, StepStatus.WAITING)
+        assert self._updated_at is not None
+        step.question = (fact, self._updated_at)
+        self._interrupts.append(InterruptEntry(name_of(fact.path), fact.path, fact.key, "ask", fact.message))
+
+    def _on_answered(self, fact: f.Answered) -> None:
+        asked = self._steps.at(fact.path).question
+        leads_to = StepStatus.WAITING if asked is None else _ANSWERED.get((asked[0].cause, fact.action))
+        self._moved(fact, leads_to or StepStatus.WAITING)
+        self._interrupts.append(
+            InterruptEntry(name_of(fact.path), fact.path, fact.key, fact.action.value, fact.feedback)
+        )
+
+    def _on_continued(self, fact: f.Continued) -> None:
+        self._moved(fact, StepStatus.RUNNING, is_under_way=True)
+
     def _decided(self, fact: f.Succeeded | f.Routed, targets: tuple[str, ...], reason: str, source: str) -> None:
         assert self._updated_at is not None
         self._routes.append(
@@ -273,6 +306,9 @@ class Fold:
     def _on_ended(self, fact: f.Ended) -> None:
         self._status = fact.status
         self._error = fact.error
+
+    def _on_waiting(self, _: f.Waiting) -> None:
+        self._status = ExecutionStatus.WAITING
 
     def _on_interrupted(self, fact: f.Interrupted) -> None:
         self._status = ExecutionStatus.INTERRUPTED

@@ -107,12 +107,14 @@ class Append:
 
 @attrs.frozen
 class Request:
-    """Something asked of a walk from outside (``kind`` is "cancel" or "answer"; ``body`` is JSON text)."""
+    """Something asked of a walk from outside (``kind`` is "cancel" or "answer"); ``body`` is text, or a living object
+    where the store keeps references. One with a ``name`` is left once."""
 
     number: int
     execution_id: str
     kind: str
-    body: str
+    body: Any
+    name: str = ""
 
 
 class Store(Protocol):
@@ -186,17 +188,22 @@ class Store(Protocol):
     ) -> Sequence[ExecutionRow]:
         """Executions, newest first."""
 
-    def request(self, execution_id: str, kind: str, body: str) -> bool:
-        """Leave a request for whoever walks the execution; False when it has ended. Raises if there is none.
+    def request(self, execution_id: str, kind: str, body: Any, name: str = "") -> bool:
+        """Leave a request for whoever walks the execution; False when that has ended, or a request of this name (other
+        than the empty one) was left before, carried out or not. Raises if there is no such execution.
 
-        What is open when an execution ends goes with that append: it must not meet the execution when it is reopened.
+        What is open when an execution ends goes with that append, names included: it must not meet the execution when
+        it is reopened.
         """
+
+    def named_requests(self, execution_id: str) -> frozenset[str]:
+        """The names of all that was left for an execution that has not ended. Raises if there is none."""
 
     def requests(self, lease: int, after: int = 0) -> Sequence[Request]:
         """The open requests of the executions that ``lease`` claims, oldest first, numbered above ``after``."""
 
     def close_request(self, number: int) -> None:
-        """Mark a request as carried out."""
+        """Mark a request as carried out; its name, if it has one, stays taken."""
 
     def changed(self) -> bool:
         """Whether another process may have written since the last call. Cheap; holds no transaction."""
@@ -318,7 +325,10 @@ class Journal(Protocol):
     ) -> Sequence[ExecutionRow]:
         """As ``Store.executions``."""
 
-    def request(self, execution_id: str, kind: str, body: str) -> bool:
+    def named_requests(self, execution_id: str) -> frozenset[str]:
+        """As ``Store.named_requests``."""
+
+    def request(self, execution_id: str, kind: str, body: Any, name: str = "") -> bool:
         """As ``Store.request``; wakes the owner at once when it is in this process."""
 
     def close_request(self, number: int) -> None:

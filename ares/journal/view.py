@@ -118,6 +118,7 @@ _TYPES: Final[dict[type, str | Callable[[Any], str]]] = {
     f.CancelRequested: EventType.WORKFLOW_CANCELLING.value,
     f.DeadlinePassed: EventType.WORKFLOW_OVERDUE.value,
     f.Interrupted: EventType.WORKFLOW_INTERRUPTED.value,
+    f.Waiting: EventType.WORKFLOW_WAITING.value,
     f.Ended: lambda fact: _ENDS[fact.status],
     f.Checked: EventType.STEP_CHECKED.value,
     f.Started: EventType.STEP_STARTED.value,
@@ -128,6 +129,9 @@ _TYPES: Final[dict[type, str | Callable[[Any], str]]] = {
     f.Skipped: EventType.STEP_SKIPPED.value,
     f.Routed: EventType.ROUTE_DECIDED.value,
     f.Unrouted: EventType.ROUTE_FAILED.value,
+    f.Asked: EventType.INTERRUPT_CREATED.value,
+    f.Answered: EventType.INTERRUPT_RESOLVED.value,
+    f.Continued: EventType.STEP_CONTINUED.value,
     Remembered: EventType.STEP_REMEMBERED.value,
     ToolCalled: EventType.TOOL_CALLED.value,
     Emitted: lambda note: note.type,
@@ -176,6 +180,10 @@ def _interrupted(fact: f.Interrupted) -> _View:
     return "walk", payload
 
 
+def _waiting(fact: f.Waiting) -> _View:
+    return "walk", {"paths": list(fact.paths)}
+
+
 def _ended(fact: f.Ended) -> _View:
     if fact.error is None:
         payload = {}
@@ -197,7 +205,7 @@ def _checked(fact: f.Checked) -> _View:
     return "step", {"path": fact.path, "round": fact.round, "holds": fact.holds}
 
 
-def _started(fact: f.Started) -> _View:
+def _started(fact: f.Started | f.Continued) -> _View:
     payload = {"path": fact.path, "round": fact.round, "attempt": fact.attempt}
     return "step", payload
 
@@ -272,6 +280,32 @@ def _unrouted(fact: f.Unrouted) -> _View:
     return "step", payload
 
 
+def _asked(fact: f.Asked) -> _View:
+    payload = {
+        "path": fact.path,
+        "round": fact.round,
+        "attempt": fact.attempt,
+        "key": fact.key,
+        "message": fact.message,
+        "payload": fact.payload,
+        "cause": fact.cause.value,
+    }
+    return "step", payload
+
+
+def _answered(fact: f.Answered) -> _View:
+    payload = {
+        "path": fact.path,
+        "round": fact.round,
+        "attempt": fact.attempt,
+        "key": fact.key,
+        "action": fact.action.value,
+        "value": fact.value,
+        "feedback": fact.feedback,
+    }
+    return "walk", payload
+
+
 # --- of a note ---------------------------------------------------------------------------------------------------
 
 
@@ -316,6 +350,7 @@ _VIEWS: Final[dict[type, Callable[[Any], _View]]] = {
     f.CancelRequested: _cancelling,
     f.DeadlinePassed: _overdue,
     f.Interrupted: _interrupted,
+    f.Waiting: _waiting,
     f.Ended: _ended,
     f.Checked: _checked,
     f.Started: _started,
@@ -326,6 +361,9 @@ _VIEWS: Final[dict[type, Callable[[Any], _View]]] = {
     f.Skipped: _skipped,
     f.Routed: _routed,
     f.Unrouted: _unrouted,
+    f.Asked: _asked,
+    f.Answered: _answered,
+    f.Continued: _started,
     Remembered: _remembered,
     ToolCalled: _tool,
     Emitted: _emitted,

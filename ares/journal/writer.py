@@ -268,10 +268,14 @@ class StoreJournal:
             self._heartbeat.wake()  # it looks for new ones only while somebody wants to hear of them
         return end
 
-    def request(self, execution_id: str, kind: str, body: str) -> bool:
+    def named_requests(self, execution_id: str) -> frozenset[str]:
+        """As ``Store.named_requests``."""
+        return self._store.named_requests(execution_id)
+
+    def request(self, execution_id: str, kind: str, body: Any, name: str = "") -> bool:
         """As ``Journal.request``."""
         self._check_process()
-        taken = self._store.request(execution_id, kind, body)
+        taken = self._store.request(execution_id, kind, body, name)
         if taken:
             self._look()
         return taken

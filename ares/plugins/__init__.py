@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ares.plugins.checkpoint import CheckpointPlugin
+from ares.plugins.interrupt import InterruptPlugin, OpenQuestion
 from ares.plugins.observer import Gaps, ObserverPlugin
 from ares.plugins.tool import ToolPlugin
 
@@ -26,8 +27,10 @@ __all__ = [
     "ExpressionRouter",
     "FallbackRouter",
     "Gaps",
+    "InterruptPlugin",
     "MemoryRouter",
     "ObserverPlugin",
+    "OpenQuestion",
     "PrefetchCounts",
     "RouterTally",
     "Rule",

@@ -32,7 +32,6 @@ from ares.errors import (
     AresError,
     ExecutionConflictError,
     ExecutionExistsError,
-    NotBuiltError,
     RuntimeClosedError,
     StoreError,
     UsageError,
@@ -41,7 +40,9 @@ from ares.events import Event
 from ares.journal.protocol import ExecutionRow, Store
 from ares.journal.writer import StoreJournal
 from ares.plugin.contracts import RuntimePlugin
+from ares.questions import Approve, Question, Reject, RunAgain
 from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
+from ares.runtime.answering import Answering, place_of
 from ares.runtime.checks import check_id, check_timeout, option, run_metadata, worker_count
 from ares.runtime.parts import Life, Parts
 from ares.runtime.plugging import with_defaults
@@ -82,6 +83,9 @@ class Runtime:
         plugin_timeout: seconds that one call to a plugin may take, where the plugin does not say itself.
         durability: ``"sync"``, ``"async"`` or ``"best_effort"``.
         lease_timeout: seconds after which an owner on another machine that gives no sign counts as gone.
+        interrupt_handler: ``handler(question)``, called on a worker for each open question, inside ``around_step``; it
+            returns ``Approve``, ``Reject`` or ``RunAgain``, or None to leave the question open. Without one, ``run``
+            returns WAITING once nothing else can move.
         check_values: without a file, refuse values that a file could not keep, too.
 
     Raises:
@@ -107,8 +111,8 @@ class Runtime:
         interrupt_handler: Callable[..., Any] | None = None,
         check_values: bool = False,
     ) -> None:
-        if interrupt_handler is not None:
-            raise NotBuiltError("interrupt_handler", "Runtime")
+        if interrupt_handler is not None and not callable(interrupt_handler):
+            raise UsageError(f"interrupt_handler must be a callable or None, not {interrupt_handler!r}")
         self._workflows = tuple(workflows)
         self._agents = dict(agents or {})
         self._max_workers = worker_count(max_workers)
@@ -118,6 +122,7 @@ class Runtime:
             around_step,
             redact,
             check_values,
+            interrupt_handler,
         )
         self.lease_timeout = lease_timeout
         self.warnings: list[str] = []
@@ -457,6 +462,45 @@ class Runtime:
                 driver.unflag_cancel()
         return recorded
 
+    def answer(
+        self,
+        question: Question | str,
+        answer: Approve | Reject | RunAgain,
+        *,
+        step: str | None = None,
+        key: str | None = None,
+        round: int | None = None,
+    ) -> None:
+        """Answer a question, whichever process walks its execution; recorded when this returns.
+
+        The first answer counts. An execution that is walked, here or elsewhere, goes on by itself; of one that nobody
+        walks, ``resume`` or ``recover`` carries it out.
+
+        Args:
+            question: from ``questions()`` or a result's ``interrupts``; or the id of the execution, with ``step``.
+            answer: ``Approve``, ``Reject``, or, where the outcome of an ``at_most_once`` step is unknown, ``RunAgain``.
+            step: the path of the step that asks.
+            key: which of its questions; the open one unless given.
+            round: in which round; the present one unless given.
+
+        Raises:
+            ExecutionNotFoundError: there is no such execution.
+            QuestionNotFoundError: the step asks nothing, or something else.
+            QuestionAnsweredError: somebody was faster.
+            UsageError: it is no answer, or none to such a question.
+            SerializationError: its value cannot be stored.
+        """
+        place = place_of(question, step, key, round)
+        Answering(self._engine().journal, self._reader(), self._known).answer(place, answer)
+
+    def questions(self, execution_id: str | None = None) -> Sequence[Question]:
+        """The questions that nobody has answered yet, of one execution or of all, the oldest execution first.
+
+        Raises:
+            ExecutionNotFoundError: there is no such execution.
+        """
+        return list(Answering(self._life.source(), self._reader(), self._known).questions(execution_id))
+
     def execution(self, execution_id: str) -> Execution:
         """A handle on an execution.
 
@@ -559,7 +603,7 @@ class Runtime:
         """The result of an execution whose walk is over."""
         parts = self._life.here()
         engine = self._engine() if parts is None else parts.engine
-        if driver is not None:
+        if driver is not None and driver.over.is_set():
             return engine.result_of(driver)
         row = engine.journal.execution(execution_id)
         definition = self._definition_of(engine, row, None)

@@ -20,6 +20,6 @@ def with_defaults(plugins: Iterable[RuntimePlugin], *, is_stored: bool) -> list[
 def _defaults(is_stored: bool) -> list[RuntimePlugin]:
     if not is_stored:
         return []
-    from ares.plugins import CheckpointPlugin, ObserverPlugin, ToolPlugin
+    from ares.plugins import CheckpointPlugin, InterruptPlugin, ObserverPlugin, ToolPlugin
 
-    return [CheckpointPlugin(), ObserverPlugin(), ToolPlugin()]
+    return [CheckpointPlugin(), ObserverPlugin(), InterruptPlugin(), ToolPlugin()]

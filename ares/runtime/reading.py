@@ -14,6 +14,7 @@ from ares.journal.protocol import Entry, ExecutionRow
 from ares.journal.view import decode_leniently, event_of
 from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
 from ares.values import Codec
+from ares.walk import facts as f
 
 
 class Source(Protocol):
@@ -82,6 +83,22 @@ class Reader:
         for entry, body in self._bodies(row, 0):
             fold.add(entry.seq, entry.at, body)
         return attrs.evolve(fold.checkpoint(), status=status_of(row))
+
+    def questions(self, row: ExecutionRow) -> list[tuple[f.Asked, int]]:
+        """The open questions of an execution, and when each was asked, in nanoseconds since the epoch."""
+        if ExecutionStatus(row.status).is_final or not self._asks(row.execution_id):
+            return []
+        fold = Fold(row.execution_id)
+        for entry, body in self._bodies(row, 0):
+            fold.add(entry.seq, entry.at, body)
+        return fold.questions()
+
+    def _asks(self, execution_id: str) -> bool:
+        """Whether more was asked than answered: most executions ask nothing, and need not be read in full."""
+        open_ = 0
+        for entry in self._source.entries(execution_id):
+            open_ += (entry.kind == f.Asked.kind) - (entry.kind == f.Answered.kind)
+        return open_ > 0
 
     def events(self, execution_id: str, after: int) -> Iterator[Event]:
         """Its events so far, from ``seq > after``."""

@@ -61,7 +61,7 @@ class _Entries:
 class _Execution:
     """One execution."""
 
-    __slots__ = ("claims", "ended_at", "entries", "error", "key", "lease", "new", "requests", "status")
+    __slots__ = ("claims", "ended_at", "entries", "error", "key", "lease", "names", "new", "requests", "status")
 
     def __init__(self, key: int, new: NewExecution, status: str, lease: int | None) -> None:
         self.key = key
@@ -72,6 +72,8 @@ class _Execution:
         self.entries = _Entries()
         #: How many requests are open.
         self.requests = 0
+        #: The names of requests that were left, carried out or not.
+        self.names: set[str] = set()
         #: Who holds it, None for nobody, and how many claims have been taken: only the newest one counts.
         self.lease = lease
         self.claims = 0 if lease is None else 1
@@ -224,16 +226,23 @@ class VolatileStore:
 
     # --- the inbox ---
 
-    def request(self, execution_id: str, kind: str, body: str) -> bool:
+    def request(self, execution_id: str, kind: str, body: Any, name: str = "") -> bool:
         """As ``Store.request``."""
         with self._lock:
             found = self._found(execution_id)
-            if found.status in ENDED:
+            if found.status in ENDED or name in found.names:
                 return False
+            if name:
+                found.names.add(name)
             number = self._next("request")
-            self._requests[number] = (found, Request(number, execution_id, kind, body))
+            self._requests[number] = (found, Request(number, execution_id, kind, body, name))
             found.requests += 1
             return True
+
+    def named_requests(self, execution_id: str) -> frozenset[str]:
+        """As ``Store.named_requests``."""
+        with self._lock:
+            return frozenset(self._found(execution_id).names)
 
     def requests(self, lease: int, after: int = 0) -> Sequence[Request]:
         """As ``Store.requests``."""
@@ -301,6 +310,8 @@ class VolatileStore:
             if status in ENDED and found.requests:
                 self._requests = {n: pair for n, pair in self._requests.items() if pair[0] is not found}
                 found.requests = 0
+            if status in ENDED:
+                found.names.clear()
 
     def _row(self, found: _Execution) -> ExecutionRow:
         new = found.new

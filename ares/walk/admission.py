@@ -7,6 +7,7 @@ something, by what is stopped.
 from typing import Final
 
 from ares.errors import IllegalTransition
+from ares.questions import AnswerAction, Cause, OnReject
 from ares.walk import facts as f
 from ares.walk.instance import NEW, Instance
 from ares.walk.stopping import may_begin
@@ -19,6 +20,8 @@ _STIMULI: Final[dict[type, Stimulus]] = {
     f.Skipped: Stimulus.SKIPPED,
     f.Routed: Stimulus.ROUTED,
     f.Unrouted: Stimulus.ROUTED,
+    f.Asked: Stimulus.ASKED,
+    f.Continued: Stimulus.CONTINUED,
 }
 _AFTER: Final = {
     f.After.FINAL: Stimulus.FAILED,
@@ -71,8 +74,33 @@ def _stimulus(fact: f.InstanceFact, instance: Instance) -> Stimulus:
         return stimulus
     if isinstance(fact, f.Failed):
         return _AFTER[fact.after]
+    if isinstance(fact, f.Answered):
+        return _of_answer(fact, instance)
     asks = instance.is_branch_point and getattr(fact, "targets", None) is None
     return Stimulus.DONE_UNROUTED if asks else Stimulus.DONE
+
+
+def _of_answer(fact: f.Answered, instance: Instance) -> Stimulus:
+    """What an answer is to the table, by what was asked.
+
+    Raises:
+        IllegalTransition: it is the answer to another question, or none that can be given to this one.
+    """
+    asked = instance.question
+    if asked is None or asked.key != fact.key:
+        raise IllegalTransition(fact.path, instance.phase, f"an answer to {fact.key!r}")
+    if fact.action is AnswerAction.RUN_AGAIN:
+        if asked.cause is not Cause.OUTCOME:
+            raise IllegalTransition(fact.path, f"asked {asked.cause}", fact.action)
+        return Stimulus.CLEARED
+    if is_no(fact, asked) or asked.cause is Cause.BODY:
+        return Stimulus.ANSWERED
+    return Stimulus.CLEARED if asked.cause is Cause.BEFORE else Stimulus.TOLD
+
+
+def is_no(answer: f.Answered, asked: f.Asked) -> bool:
+    """Whether the answer ends the step: a No that its body does not want to hear."""
+    return answer.action is AnswerAction.REJECT and asked.on_reject is OnReject.SKIP
 
 
 def _has_form(fact: f.InstanceFact, instance: Instance) -> bool:

@@ -22,6 +22,8 @@ class WorkKind(StrEnum):
     CONDITION = "condition"
     BODY = "body"
     RECONCILE = "reconcile"
+    #: Somebody here answers questions: ask him.
+    ASK = "ask"
     ROUTE = "route"
     #: Over a failed sub-workflow, whose ``exception`` says how: may it be retried?
     VERDICT = "verdict"
@@ -86,6 +88,8 @@ class Agenda:
         self._consequences: deque[Instance] = deque()
         self._facts: list[tuple[f.Fact, Instance | None]] = []
         self._commands: list[Command] = []
+        #: Whether somebody in this process answers questions.
+        self.has_answerer = False
 
     # --- what follows -----------------------------------------------------------------------------
 
@@ -119,6 +123,11 @@ class Agenda:
         round_, attempt, info = instance.scope.round, instance.attempt, describe(error)
         fact = f.Failed(instance.path, round_, instance.epoch, attempt, info, after, unknown=unknown, exception=error)
         self.emit(fact, instance)
+
+    def ask(self, instance: Instance) -> None:
+        """The instance waits for an answer."""
+        if self.has_answerer:
+            self.push(WorkKind.ASK, instance)
 
     def command(self, command: Command) -> None:
         """Have the shell do something."""

@@ -1,13 +1,17 @@
 """How what is ready begins: a body, or a step's parts. Also when it begins again: retried, reconciled, resumed."""
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 from ares.errors import MapSourceError, OutcomeUnknownError, StepCrashedError
 from ares.walk import facts as f
+from ares.walk import questions
 from ares.walk.agenda import Agenda, RetryIn, WorkKind
 from ares.walk.instance import Instance, Scope
 from ares.walk.judge import cut_short
 from ares.walk.setback import failed_inside
 from ares.walk.stopping import is_cut, may_retry, stop_of
-from ares.walk.table import FINAL
+from ares.walk.table import FINAL, Phase
 
 
 def start(agenda: Agenda, instance: Instance) -> None:
@@ -30,9 +34,7 @@ def start(agenda: Agenda, instance: Instance) -> None:
 def may_run(agenda: Agenda, instance: Instance) -> bool:
     """Whether the body of an instance may run next; if not, it ends here, or is reconciled first."""
     if instance.unknown:
-        error = OutcomeUnknownError(instance.path)
-        asks = instance.node.reconcile is not None
-        agenda.fail(instance, error, unknown=True, after=f.After.RECONCILE if asks else f.After.FINAL)
+        agenda.fail(instance, OutcomeUnknownError(instance.path), unknown=True, after=f.After.RECONCILE)
         return False
     limit = instance.node.spec.max_crashes
     if limit is not None and instance.crashes >= limit:
@@ -73,11 +75,28 @@ def give_up(agenda: Agenda, instance: Instance) -> None:
 
 
 def reconcile(agenda: Agenda, instance: Instance) -> None:
-    """An at_most_once body was cut short: ask whether it took effect, or fail for not knowing."""
-    if instance.node.reconcile is not None and not is_cut(instance):
+    """An at_most_once body was cut short: find out whether it took effect, or fail for not knowing."""
+    if is_cut(instance):
+        agenda.fail(instance, OutcomeUnknownError(instance.path, stop_of(instance) or ""), unknown=True)
+    elif instance.node.reconcile is not None or questions.is_told(instance):
         agenda.push(WorkKind.RECONCILE, instance)
     else:
-        agenda.fail(instance, OutcomeUnknownError(instance.path, stop_of(instance) or ""), unknown=True)
+        questions.ask_outcome(agenda, instance)
+
+
+def go_on(agenda: Agenda, instance: Instance) -> None:
+    """Have the body of a step run again, whose question was answered."""
+    if questions.may_go_on(agenda, instance):
+        agenda.push(WorkKind.BODY, instance)
+
+
+#: What follows where a step stands between two lives of its body.
+AGAIN: Final[Mapping[Phase, Callable[[Agenda, Instance], None]]] = {
+    Phase.RETRYING: retry,
+    Phase.RECONCILING: reconcile,
+    Phase.WAITING: Agenda.ask,
+    Phase.ANSWERED: go_on,
+}
 
 
 def _open(agenda: Agenda, instance: Instance, length: int | None, set_back: tuple[f.SetBack, ...] = ()) -> None:

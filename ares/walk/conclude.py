@@ -5,9 +5,16 @@ count as a failure of its own: a map that collects failures does not complete wi
 nothing else failed.
 """
 
-from ares.errors import AresError, ExecutionTimeoutError, PartFailedError, StepCancelledError, StepTimeoutError
+from ares.errors import (
+    AresError,
+    ExecutionTimeoutError,
+    PartFailedError,
+    StepCancelledError,
+    StepRejectedError,
+    StepTimeoutError,
+)
 from ares.records import ErrorInfo, ExecutionStatus
-from ares.walk.facts import Completed, Ended, Failed, SkipReason
+from ares.walk.facts import Completed, Ended, Failed, Skipped, SkipReason
 from ares.walk.instance import CUTTING, Instance, Scope, living
 from ares.walk.judge import describe
 from ares.walk.state import State
@@ -32,13 +39,14 @@ def map_verdict(owner: Instance) -> Completed | Failed:
     return _completed(owner)
 
 
-def child_verdict(owner: Instance) -> Completed | Failed:
+def child_verdict(owner: Instance) -> Completed | Failed | Skipped:
     """How a sub-workflow step (or element) ends, all of whose steps have ended."""
     child = owner.child
     assert child is not None
+    rejected = next((i for i in child.instances if i.reason is SkipReason.REJECTED), None)
     stopped = next((i.reason for i in child.instances if i.phase is Phase.SKIPPED and i.reason in _STOPS), None)
     if not child.failures and stopped is None:
-        return _completed(owner)
+        return _completed(owner) if rejected is None else _rejected(owner, rejected)
     if child.overdue:
         return _failed(owner, StepTimeoutError(owner.path, owner.node.spec.timeout or 0.0))
     first = _first_step(child)
@@ -63,6 +71,17 @@ def execution_end(state: State) -> Ended:
 def unfinished(state: State) -> tuple[str, ...]:
     """The top-level steps that an execution out of time did not get done."""
     return tuple(i.path for i in state.root.instances if i.reason is SkipReason.TIMEOUT or _is_unfinished(i))
+
+
+def rejected_in(state: State) -> tuple[str, ...]:
+    """The steps and elements that a human said No to, and the steps that hold them."""
+    return tuple(i.path for i in state.instances() if _is_rejected(i))
+
+
+def _is_rejected(instance: Instance) -> bool:
+    if instance.phase is Phase.FAILED:
+        return instance.error is not None and instance.error.type_name == StepRejectedError.__name__
+    return instance.reason is SkipReason.REJECTED and not instance.origin
 
 
 def first_failure(scope: Scope) -> Instance | None:
@@ -103,6 +122,13 @@ def _first_element(owner: Instance) -> Instance | None:
 
 def _completed(owner: Instance) -> Completed:
     return Completed(owner.path, owner.scope.round, owner.epoch, owner.attempt)
+
+
+def _rejected(owner: Instance, part: Instance) -> Skipped | Failed:
+    """A human said No to something inside, and nothing failed."""
+    if owner.index is not None:
+        return _failed(owner, StepRejectedError(owner.path, part.path))
+    return Skipped(owner.path, owner.scope.round, owner.epoch, SkipReason.REJECTED)
 
 
 def _part_failed(owner: Instance, part: Instance) -> Failed:

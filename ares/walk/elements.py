@@ -11,6 +11,7 @@ from ares.walk.agenda import Agenda, CutShort, Work, WorkKind
 from ares.walk.beginning import give_up, may_run, open_child, reconcile, retry
 from ares.walk.conclude import map_verdict
 from ares.walk.instance import CUTTING, NEW, Instance, Parts
+from ares.walk.questions import close, may_go_on
 from ares.walk.stopping import may_begin, may_retry, takes_elements
 from ares.walk.table import FINAL, Phase
 
@@ -25,8 +26,10 @@ def take_up(agenda: Agenda, owner: Instance) -> None:
     parts.queued = False
     for i, element in sorted(parts.active.items()):
         element.snapshot = owner.snapshot
-        if element.phase is Phase.PENDING:
+        if element.phase in (Phase.PENDING, Phase.ANSWERED):
             heapq.heappush(parts.due, i)
+        elif element.phase is Phase.WAITING:
+            agenda.follow(element)
         else:
             parts.holding[i] = element
             agenda.follow(element)
@@ -65,7 +68,7 @@ def take(agenda: Agenda, owner: Instance) -> Work | None:
     offer(agenda, owner)
     if element.has_child:
         open_child(agenda, element)
-    elif may_run(agenda, element):
+    elif element.phase is Phase.ANSWERED or may_run(agenda, element):
         return Work(WorkKind.BODY, element, element.epoch)
     return None
 
@@ -103,6 +106,11 @@ def settle(agenda: Agenda, element: Instance) -> None:
     elif element.phase is Phase.RECONCILING:
         reconcile(agenda, element)
         return
+    elif element.phase is Phase.WAITING:
+        parts.holding.pop(i, None)
+        agenda.ask(element)
+    elif element.phase is Phase.PENDING or (element.phase is Phase.ANSWERED and may_go_on(agenda, element)):
+        heapq.heappush(parts.due, i)
     offer(agenda, owner)
     conclude(agenda, owner)
 
@@ -123,6 +131,10 @@ def stop(agenda: Agenda, owner: Instance, reason: f.SkipReason) -> None:
             parts.withdraw(i)
         elif element.phase is Phase.RETRYING and not may_retry(element):
             give_up(agenda, element)
+        elif element.phase is Phase.WAITING:
+            close(agenda, element)
+        elif element.phase is Phase.ANSWERED and not may_retry(element):
+            give_up(agenda, element)
         elif element.phase is Phase.OPEN:
             continue
         if reason in CUTTING:
@@ -137,7 +149,7 @@ def _first(owner: Instance) -> int | None:
         i = parts.due[0]
         element = parts.active.get(i)
         if element is not None:
-            if element.phase in (Phase.PENDING, Phase.RETRYING) and may_begin(element):
+            if element.phase in (Phase.PENDING, Phase.RETRYING, Phase.ANSWERED) and may_begin(element):
                 return i
             if element.phase is Phase.PENDING:
                 parts.withdraw(i)

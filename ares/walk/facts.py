@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import attrs
 
+from ares.questions import AnswerAction, Cause, OnReject
 from ares.records import ErrorInfo, ExecutionStatus
 
 
@@ -130,6 +131,14 @@ class Interrupted:
     kind: ClassVar[str] = "interrupted"
     in_flight: tuple[str, ...] = ()
     reason: str = ""
+
+
+@attrs.define
+class Waiting:
+    """All that is left waits for answers. ``paths`` are the steps that ask."""
+
+    kind: ClassVar[str] = "waiting"
+    paths: tuple[str, ...] = ()
 
 
 @attrs.define
@@ -273,6 +282,61 @@ class Unrouted:
     exception: BaseException | None = attrs.field(default=None, eq=False, repr=False)
 
 
-ExecutionFact = Created | Resumed | CancelRequested | DeadlinePassed | Interrupted | Ended
-InstanceFact = Checked | Started | Opened | Succeeded | Failed | Completed | Skipped | Routed | Unrouted
+@attrs.define
+class Asked:
+    """A question to a human: the step waits. ``attempt`` is the one whose body asks, or the last one before."""
+
+    kind: ClassVar[str] = "asked"
+    path: str
+    round: int
+    epoch: int
+    attempt: int
+    key: str
+    message: str
+    payload: Any = None
+    cause: Cause = Cause.BODY
+    on_reject: OnReject = OnReject.SKIP
+
+
+@attrs.define
+class Answered:
+    """A human answered. ``feedback`` is in words."""
+
+    kind: ClassVar[str] = "answered"
+    path: str
+    round: int
+    epoch: int
+    attempt: int
+    key: str
+    action: AnswerAction
+    value: Any = None
+    feedback: str = ""
+
+
+@attrs.define
+class Continued:
+    """The body of a parked attempt runs again, from its first line, with the answer."""
+
+    kind: ClassVar[str] = "continued"
+    path: str
+    round: int
+    epoch: int
+    attempt: int
+
+
+ExecutionFact = Created | Resumed | CancelRequested | DeadlinePassed | Interrupted | Waiting | Ended
+InstanceFact = (
+    Checked
+    | Started
+    | Opened
+    | Succeeded
+    | Failed
+    | Completed
+    | Skipped
+    | Routed
+    | Unrouted
+    | Asked
+    | Answered
+    | Continued
+)
 Fact = ExecutionFact | InstanceFact

@@ -8,14 +8,18 @@ This module is data and questions about it. What changes it, and when, is ``ares
 """
 
 from array import array
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from ares.errors import RecordedError
 from ares.records import ErrorInfo
-from ares.walk.facts import BLOCKING, SkipReason
+from ares.walk.facts import BLOCKING, Answered, Asked, SkipReason
 from ares.walk.table import Phase
 from ares.workflow.graph import Graph, Node
 from ares.workflow.policies import Trigger
+
+NO_ANSWERS: Final[Mapping[str, Answered]] = MappingProxyType({})
 
 #: What ``Parts`` keeps of each element.
 NEW, ACTIVE, DONE, BROKEN = range(4)
@@ -28,6 +32,8 @@ class Instance:
     """A step, a map element or a child step, in one round."""
 
     __slots__ = (
+        "answer",
+        "answers",
         "attempt",
         "born",
         "child",
@@ -38,6 +44,7 @@ class Instance:
         "epoch",
         "error",
         "exception",
+        "granted",
         "index",
         "node",
         "origin",
@@ -45,6 +52,7 @@ class Instance:
         "parts",
         "path",
         "phase",
+        "question",
         "reason",
         "recoveries",
         "retryable",
@@ -72,6 +80,13 @@ class Instance:
         self.crashes = 0
         #: How often its recovery policy was applied.
         self.recoveries = 0
+        #: Attempts that a human gave it beyond those of its retry policy.
+        self.granted = 0
+        #: What it asked last, and what the answer was, if there is one.
+        self.question: Asked | None = None
+        self.answer: Answered | None = None
+        #: The answers that its body is given, by key. Never changed, only replaced: bodies read it on other threads.
+        self.answers: Mapping[str, Answered] = NO_ANSWERS
         self.condition: bool | None = None
         #: An at_most_once body was cut short: it may or may not have taken effect.
         self.unknown = False
@@ -182,9 +197,9 @@ class Parts:
         # Only valid while the walk is live:
         #: No element from here on was handed out.
         self.next = 0
-        #: A heap of those below ``next`` that may run now: retried, cut short, or put back.
+        #: A heap of those below ``next`` that may run now: retried, answered, cut short, or put back.
         self.due: list[int] = []
-        #: Those that take one of max_concurrency's places: under way, and not waiting for a retry.
+        #: Those that take one of max_concurrency's places: under way, and waiting for neither a retry nor an answer.
         self.holding: dict[int, Instance] = {}
         #: Those that ended and whose end is not settled yet.
         self.unsettled: set[int] = set()

@@ -2,6 +2,7 @@
 
 from ares.errors import WalkError
 from ares.walk.instance import ACTIVE, BROKEN, DONE, Instance, Scope
+from ares.walk.questions import is_told
 from ares.walk.table import FINAL, Phase
 from ares.walk.walk import Walk
 from ares.workflow.policies import Trigger
@@ -13,7 +14,7 @@ def check(walk: Walk, *, in_flight: int = 0, timers: int = 0) -> None:
     Args:
         walk: after ``begin``.
         in_flight: the number of pieces of work handed out and not answered, and of facts applied and not settled.
-        timers: the number of retries that wait. Without either, a walk that has not ended must have work queued.
+        timers: the number of retries that wait. Without either, a walk that has not ended has work queued, or waits.
     """
     state = walk.state
     for scope in state.root.all():
@@ -26,11 +27,13 @@ def check(walk: Walk, *, in_flight: int = 0, timers: int = 0) -> None:
     _must(len(state.scopes) == len(state.root.all()), "state", "has scopes that lie in nothing")
     for scope in state.root.live():
         _check_scope(scope)
+    waiting = {i.path for i in state.instances() if i.phase is Phase.WAITING}
+    _must(set(state.waiting) == waiting, "state", "does not know who waits")
     if state.ended is not None:
         left = [i.path for scope in state.root.live() for i in scope.instances if i.phase not in FINAL]
         _must(not left, "execution", f"ended, but {left[:3]} have not")
     elif not in_flight and not timers:
-        _must(not walk.is_idle(), "execution", "can do nothing any more, but has not ended")
+        _must(not walk.is_idle() or walk.waits(), "execution", "can do nothing any more, but has not ended")
 
 
 def _must(holds: bool, where: str, rule: str) -> None:
@@ -56,6 +59,8 @@ def _check_instance(instance: Instance) -> None:
     phase, node = instance.phase, instance.node
     where = repr(instance)
     _must(phase in FINAL or not instance.settled, where, "is settled before its end")
+    _must(phase is not Phase.WAITING or instance.question is not None, where, "waits for nothing")
+    _must(phase is not Phase.ANSWERED or instance.answer is not None, where, "has no answer")
     _must(phase is not Phase.FAILED or instance.error is not None, where, "failed without an error")
     _must((phase is Phase.SKIPPED) == (instance.reason is not None), where, "reason and phase disagree")
     if phase is Phase.COMPLETED and instance.is_branch_point:
@@ -66,7 +71,7 @@ def _check_instance(instance: Instance) -> None:
         _must(instance.parts is not None if instance.is_map else instance.child is not None, where, "has no parts")
         _must(instance.child is None or instance.child.owner is instance, where, "is not the owner of its scope")
     retry = node.spec.retry
-    limit = (1 if retry is None or instance.is_map else retry.max_attempts) + instance.recoveries
+    limit = (1 if retry is None or instance.is_map else retry.max_attempts) + instance.recoveries + instance.granted
     _must(instance.attempt <= limit, where, f"may be attempted {limit} times")
 
 
@@ -109,7 +114,7 @@ def _check_parts(owner: Instance) -> None:
         _check_instance(element)
     for i, element in parts.active.items():
         _must(element.phase not in FINAL, repr(element), "ended and is active")
-        holds = element.phase in (Phase.RUNNING, Phase.OPEN, Phase.RECONCILING)
+        holds = element.phase in (Phase.RUNNING, Phase.OPEN, Phase.RECONCILING) and not is_told(element)
         _must(not holds or i in parts.holding or owner.phase is not Phase.OPEN, repr(element), "runs without a place")
     limit = owner.node.spec.max_concurrency
     _must(limit is None or len(parts.holding) <= limit, where, f"{len(parts.holding)} elements run, {limit} may")

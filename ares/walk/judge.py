@@ -130,7 +130,7 @@ def _retry(instance: Instance, failure: Failure, fact: Failed, *, stopping: bool
 def may_try_again(instance: Instance, attempt: int, *, retryable: bool) -> bool:
     """Whether a failed attempt of this number leaves the step's retry policy another one."""
     retry = instance.node.spec.retry
-    return retryable and attempt < (1 if retry is None else retry.max_attempts)
+    return retryable and attempt < (1 if retry is None else retry.max_attempts) + instance.granted
 
 
 def may_recover(instance: Instance) -> bool:
@@ -158,7 +158,7 @@ def cut_short(instance: Instance, info: ErrorInfo | None, cause: BaseException |
 def _judge_unknown(instance: Instance, failure: Failure, fact: Failed, *, stopping: bool) -> None:
     """An at_most_once body may have taken effect: ask, once, or fail for not knowing."""
     fact.unknown = True
-    if instance.phase is Phase.RUNNING and instance.node.reconcile is not None and not stopping:
+    if instance.phase is Phase.RUNNING and not stopping:
         fact.after = After.RECONCILE
         return
     unknown = OutcomeUnknownError(instance.path, str(failure.error))

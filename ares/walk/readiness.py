@@ -37,7 +37,8 @@ def _blocked(deps: list[Instance]) -> Skip | None:
             return Skip(SkipReason.UPSTREAM_FAILED, dep.node.id)
         if dep.blocks:
             assert dep.reason is not None
-            return Skip(dep.reason, dep.origin)
+            is_first = dep.reason is SkipReason.REJECTED and not dep.origin
+            return Skip(dep.reason, dep.node.id if is_first else dep.origin)
     return None
 
 

@@ -70,12 +70,17 @@ def adopt(state: "State", epoch: int) -> None:
 
 def drop_inside(state: "State", instance: Instance) -> None:
     """Drop all that is inside a step: its elements, its child's steps, and theirs."""
+    state.waiting = {path: each for path, each in state.waiting.items() if not _lies_in(path, instance.path)}
     beside = instance.scope.inside
     starts = (instance.path + "/", instance.path + "[")
     for prefix in [p for p in beside if p.startswith(starts)] if instance.node.child is not None else ():
         for scope in beside.pop(prefix).all():
             del state.scopes[scope.prefix]
     instance.parts = instance.child = None
+
+
+def _lies_in(path: str, owner: str) -> bool:
+    return path.startswith((owner + "/", owner + "["))
 
 
 def _make_fresh(state: "State", entry: SetBack, epoch: int) -> None:
@@ -86,9 +91,11 @@ def _make_fresh(state: "State", entry: SetBack, epoch: int) -> None:
 
 
 def _reset(state: "State", instance: Instance, entry: SetBack, epoch: int) -> None:
+    state.waiting.pop(instance.path, None)
     instance.phase = TRANSITIONS[instance.phase, Stimulus.SET_BACK]
     instance.epoch = epoch
-    instance.attempt = instance.crashes = instance.recoveries = 0
+    instance.attempt = instance.crashes = instance.recoveries = instance.granted = 0
+    instance.question = instance.answer = None
     instance.condition = instance.output = instance.error = instance.exception = None
     instance.reason = instance.targets = instance.unrouted = None
     instance.origin = ""
@@ -108,10 +115,12 @@ def _reset_element(state: "State", entry: SetBack) -> None:
     if owner is None or owner.parts is None or i >= owner.parts.length:
         return
     parts = owner.parts
+    state.waiting.pop(entry.path, None)
     if parts.states[i] == ACTIVE:
         parts.withdraw(i)
     elif parts.states[i] != NEW:
         parts.forget(i)
     if entry.redo and entry.path + "/" in owner.scope.inside:
+        state.waiting = {path: each for path, each in state.waiting.items() if not _lies_in(path, entry.path)}
         for scope in owner.scope.inside.pop(entry.path + "/").all():
             del state.scopes[scope.prefix]

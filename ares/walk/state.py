@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ares.errors import IllegalTransition
+from ares.questions import OUTCOME_KEY, AnswerAction
 from ares.walk import facts as f
 from ares.walk import rewind, stopping
 from ares.walk.admission import admit
-from ares.walk.instance import ACTIVE, BROKEN, DONE, NEW, Instance, Parts, Scope, living, source_item
+from ares.walk.instance import ACTIVE, BROKEN, DONE, NEW, NO_ANSWERS, Instance, Parts, Scope, living, source_item
 from ares.walk.table import TRANSITIONS, Phase, Stimulus
 from ares.workflow.graph import Graph
 from ares.workflow.policies import Delivery, ItemFailure
@@ -48,12 +49,17 @@ class State:
         #: By path, what outlives any set-back: when it was last made fresh, and whose outcome is unknown.
         self.reborn: dict[str, int] = {}
         self.unsure: set[str] = set()
+        #: The answers that bodies are given, by path and key, with the epoch in which the instance was made fresh last.
+        self.answers: dict[str, tuple[int, dict[str, f.Answered]]] = {}
+        #: Those that wait for an answer, by path.
+        self.waiting: dict[str, Instance] = {}
         self._on_execution: dict[type, Callable[[Any, Instance | None], Instance | None]] = {
             f.Created: self._created,
             f.Resumed: self._resumed,
             f.CancelRequested: self._cancel_requested,
             f.DeadlinePassed: self._deadline_passed,
             f.Interrupted: self._interrupted,
+            f.Waiting: self._waiting,
             f.Ended: self._ended,
         }
         self._on_instance: dict[type, Callable[[Any, Instance], None]] = {
@@ -66,6 +72,9 @@ class State:
             f.Skipped: self._skipped,
             f.Routed: self._routed,
             f.Unrouted: self._unrouted,
+            f.Asked: self._asked,
+            f.Answered: self._answered,
+            f.Continued: self._continued,
         }
 
     def apply(self, fact: f.Fact, instance: Instance | None = None) -> Instance | None:
@@ -88,6 +97,10 @@ class State:
             raise
         if instance.index is not None and instance.phase is Phase.PENDING:
             instance.siblings.join(instance)
+        if instance.phase is Phase.WAITING:
+            self.waiting.pop(instance.path, None)
+        elif target is Phase.WAITING:
+            self.waiting[instance.path] = instance
         instance.phase = target
         effect(fact, instance)
         return instance
@@ -147,6 +160,8 @@ class State:
             instance.unknown = False
         if instance.index is None and instance.scope.owner is not None:
             instance.born = max(instance.born, instance.scope.owner.born)
+        born, answers = self.answers.get(instance.path, (-1, {}))
+        instance.answers = answers if born == instance.born else NO_ANSWERS
 
     def _located(self, fact: f.InstanceFact) -> Instance:
         instance = self.find(fact.path)
@@ -184,7 +199,7 @@ class State:
             assert owner.node.child is not None
             scope = Scope(owner.node.child, prefix, owner, self.epoch)
             self.scopes[prefix] = owner.scope.inside[prefix] = scope
-            if self.reborn or self.unsure:
+            if self.reborn or self.unsure or self.answers:
                 for instance in scope.instances:
                     self.recall(instance)
         else:
@@ -270,6 +285,25 @@ class State:
         instance.exception = fact.exception
         self._broke(instance)
 
+    def _asked(self, fact: f.Asked, instance: Instance) -> None:
+        instance.question = fact
+        instance.answer = None
+
+    def _answered(self, fact: f.Answered, instance: Instance) -> None:
+        instance.answer = fact
+        if fact.action is AnswerAction.RUN_AGAIN:
+            instance.granted += 1
+            instance.retryable = True
+            self._know(instance, unknown=False)
+        elif fact.key != OUTCOME_KEY:
+            # Of an outcome nothing is kept: the next one that is unknown is asked about anew.
+            answers = {**instance.answers, fact.key: fact}
+            instance.answers = answers
+            self.answers[instance.path] = (instance.born, answers)
+
+    def _continued(self, fact: f.Continued, instance: Instance) -> None:
+        """The phase says it all."""
+
     def _know(self, instance: Instance, *, unknown: bool) -> None:
         """Keep whether the outcome of an at_most_once body is unknown."""
         if instance.unknown or unknown:
@@ -309,6 +343,9 @@ class State:
         instance.child.overdue = True
         stopping.spread(instance.child, f.SkipReason.TIMEOUT)
         return instance
+
+    def _waiting(self, fact: f.Waiting, _: Instance | None) -> None:
+        self._not_ended(fact)
 
     def _ended(self, fact: f.Ended, _: Instance | None) -> None:
         self._not_ended(fact)

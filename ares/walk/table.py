@@ -1,7 +1,8 @@
 """The transitions of one instance of a step, as data.
 
 An instance is a step, a map element or a child step, in one round. ``Phase`` is finer than the public status:
-a step that waits for its retry is RUNNING to everyone else, one that waits for its route is COMPLETED.
+a step that waits for its retry is RUNNING to everyone else, one that waits for its route is COMPLETED, one whose parked
+body is about to run again is WAITING still.
 
 A ``Stimulus`` is a fact reduced to what the table needs to know of it. What is not in the table cannot happen:
 such a fact is refused and changes nothing.
@@ -20,6 +21,8 @@ class Phase(StrEnum):
     RUNNING = "running"
     RETRYING = "retrying"
     RECONCILING = "reconciling"
+    WAITING = "waiting"
+    ANSWERED = "answered"
     OPEN = "open"
     ROUTING = "routing"
     COMPLETED = "completed"
@@ -37,6 +40,11 @@ class Stimulus(StrEnum):
     DONE_UNROUTED = "succeeded, route to be asked"
     RETRY = "failed, to be retried"
     RECONCILE = "outcome unknown, to be asked"
+    ASKED = "question asked"
+    CLEARED = "answered: may begin"
+    TOLD = "answered: outcome known"
+    ANSWERED = "answered"
+    CONTINUED = "body goes on"
     FAILED = "failed for good"
     RECOVERED = "failed, to be done without"
     SKIPPED = "skipped"
@@ -67,6 +75,19 @@ TRANSITIONS: Final[dict[tuple[Phase, Stimulus], Phase]] = {
     (_P.RETRYING, _S.DONE_UNROUTED): _P.ROUTING,
     (_P.RETRYING, _S.RETRY): _P.RETRYING,
     (_P.RETRYING, _S.SKIPPED): _P.SKIPPED,
+    # A step asks before its body or in it; where an effect is unknown, ares asks. An answer in the body's favour, or
+    # against it, has it go on or end from ANSWERED; one that lets it begin leads back to the beginning.
+    (_P.PENDING, _S.ASKED): _P.WAITING,
+    (_P.RUNNING, _S.ASKED): _P.WAITING,
+    (_P.RECONCILING, _S.ASKED): _P.WAITING,
+    (_P.WAITING, _S.CLEARED): _P.PENDING,
+    (_P.WAITING, _S.TOLD): _P.RECONCILING,
+    (_P.WAITING, _S.ANSWERED): _P.ANSWERED,
+    (_P.WAITING, _S.SKIPPED): _P.SKIPPED,
+    (_P.WAITING, _S.FAILED): _P.FAILED,
+    (_P.ANSWERED, _S.CONTINUED): _P.RUNNING,
+    (_P.ANSWERED, _S.SKIPPED): _P.SKIPPED,
+    (_P.ANSWERED, _S.FAILED): _P.FAILED,
     (_P.RUNNING, _S.DONE): _P.COMPLETED,
     (_P.RUNNING, _S.DONE_UNROUTED): _P.ROUTING,
     (_P.RUNNING, _S.RETRY): _P.RETRYING,
@@ -86,10 +107,14 @@ TRANSITIONS: Final[dict[tuple[Phase, Stimulus], Phase]] = {
     (_P.OPEN, _S.DONE_UNROUTED): _P.ROUTING,
     (_P.OPEN, _S.RETRY): _P.RETRYING,
     (_P.OPEN, _S.FAILED): _P.FAILED,
+    # A human said No to something inside a sub-workflow.
+    (_P.OPEN, _S.SKIPPED): _P.SKIPPED,
     (_P.ROUTING, _S.ROUTED): _P.COMPLETED,
     (_P.PENDING, _S.SET_BACK): _P.PENDING,
     (_P.RETRYING, _S.SET_BACK): _P.PENDING,
     (_P.RECONCILING, _S.SET_BACK): _P.PENDING,
+    (_P.WAITING, _S.SET_BACK): _P.PENDING,
+    (_P.ANSWERED, _S.SET_BACK): _P.PENDING,
     (_P.OPEN, _S.SET_BACK): _P.PENDING,
     (_P.ROUTING, _S.SET_BACK): _P.PENDING,
     (_P.COMPLETED, _S.REROUTE): _P.ROUTING,
@@ -103,6 +128,8 @@ STATUS: Final[dict[Phase, StepStatus]] = {
     Phase.RUNNING: StepStatus.RUNNING,
     Phase.RETRYING: StepStatus.RUNNING,
     Phase.RECONCILING: StepStatus.RUNNING,
+    Phase.WAITING: StepStatus.WAITING,
+    Phase.ANSWERED: StepStatus.WAITING,
     Phase.OPEN: StepStatus.RUNNING,
     Phase.ROUTING: StepStatus.COMPLETED,
     Phase.COMPLETED: StepStatus.COMPLETED,

@@ -16,7 +16,8 @@ decides what follows. Its life is three calls, made by the one thread that owns 
     again.
 ``next_work()``
     One thing that may be done now, in definition order: a condition, a body, a reconciliation, a route, a verdict
-    over a failed sub-workflow. Work is made when it is asked for, so a map of 100,000 elements costs what is under way.
+    over a failed sub-workflow, a question to a human. Work is made when it is asked for, so a map of 100,000 elements
+    costs what is under way.
 
 Every question to the outside is one piece of work answered by one fact. What was asked and not answered when the
 process died is asked again, because nothing but facts lasts: ``begin()`` looks at the state, wherever it comes from,
@@ -29,11 +30,12 @@ a step becomes ready when all its dependencies are settled, whichever came last.
 A step is *considered* once, when its last dependency is settled; ``ares.walk.readiness`` says whether it runs. It ends
 once: in COMPLETED, FAILED or SKIPPED. A *scope* (one workflow's steps) concludes when its last step has ended: the
 root's end is the execution's, a child's is its sub-workflow step's. "Nothing running, nothing ready, something
-unfinished" can therefore be seen exactly, and is a defect (``ares.walk.invariants``), never a guess by the clock.
+unfinished" can therefore be seen exactly, never guessed by the clock: it is a walk that *rests*, because a human has
+been asked (``ares.walk.questions``), or a defect (``ares.walk.invariants``).
 """
 
 from ares.errors import RouteError, StepCancelledError
-from ares.walk import beginning, elements
+from ares.walk import beginning, elements, questions
 from ares.walk import facts as f
 from ares.walk.agenda import Agenda, Command, CutShort, RetryIn, StartTimer, Work, WorkKind
 from ares.walk.conclude import child_verdict, execution_end
@@ -143,6 +145,14 @@ class Walk:
         else:
             self._agenda.push(work.kind, work.instance)
 
+    def answer_here(self) -> None:
+        """Have every question made work: somebody in this process answers them. Before ``begin``."""
+        self._agenda.has_answerer = True
+
+    def waits(self) -> bool:
+        """Whether questions are open."""
+        return bool(self.state.waiting)
+
     def is_idle(self) -> bool:
         """Whether no work is queued. Queued work may have become void meanwhile; ``next_work`` finds out."""
         return self._agenda.is_empty()
@@ -165,12 +175,10 @@ class Walk:
             self._settle_final(instance)
         elif phase is Phase.PENDING:
             self._consider(instance)
-        elif phase is Phase.RETRYING:
-            beginning.retry(self._agenda, instance)
-        elif phase is Phase.RECONCILING:
-            beginning.reconcile(self._agenda, instance)
         elif phase is Phase.ROUTING:
             self._ask_route(instance)
+        elif phase in beginning.AGAIN:
+            beginning.AGAIN[phase](self._agenda, instance)
 
     def _settle_final(self, instance: Instance) -> None:
         if instance.settled:
@@ -200,6 +208,8 @@ class Walk:
             self._agenda.push(WorkKind.CONDITION, instance)
         elif instance.condition is False:
             self._agenda.skip(instance, f.SkipReason.CONDITION)
+        elif questions.owes_question(instance):
+            questions.ask_before(self._agenda, instance)
         elif self.telling.owes_beginning(instance):
             self._agenda.push(WorkKind.BEFORE, instance)
         else:
@@ -279,6 +289,10 @@ class Walk:
             self._agenda.follow(instance)
         elif instance.phase is Phase.RETRYING and not may_retry(instance):
             beginning.give_up(self._agenda, instance)
+        elif instance.phase is Phase.WAITING:
+            questions.close(self._agenda, instance)
+        elif instance.phase is Phase.ANSWERED and not may_retry(instance):
+            beginning.give_up(self._agenda, instance)
         elif instance.phase is Phase.ROUTING and reason in CUTTING:
             self._leave_unrouted(instance)
         if reason in CUTTING:
@@ -299,13 +313,15 @@ def _is_wanted(work: Work) -> bool:
         case WorkKind.CONDITION:
             return phase is Phase.PENDING and work.instance.condition is None and may_begin(work.instance)
         case WorkKind.BODY:
-            return phase in (Phase.PENDING, Phase.RETRYING) and may_begin(work.instance)
+            return phase in (Phase.PENDING, Phase.RETRYING, Phase.ANSWERED) and may_begin(work.instance)
         case WorkKind.BEFORE:
             return phase is Phase.PENDING and may_begin(work.instance)
         case WorkKind.AFTER:
             return True
         case WorkKind.RECONCILE:
             return phase is Phase.RECONCILING
+        case WorkKind.ASK:
+            return phase is Phase.WAITING
         case WorkKind.ROUTE:
             return phase is Phase.ROUTING
         case _:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Union
 import attrs
 
 from ares.errors import UsageError
+from ares.questions import Interrupt
 from ares.workflow.policies import (
     UNSET,
     Delivery,
@@ -149,7 +150,7 @@ class StepSpec:
     delivery: Delivery = attrs.field(default=UNSET, converter=as_delivery)
     reconcile: Function | None = None
     max_crashes: int | None = UNSET
-    interrupt: Any = None
+    interrupt: Interrupt | str | None = None
     condition: Function | None = None
     branches: tuple[StepRef, ...] = attrs.field(default=(), converter=_as_refs)
     router: Function | None = None
@@ -179,7 +180,7 @@ class StepOptions(TypedDict, total=False):
     delivery: Delivery | str
     reconcile: Function | None
     max_crashes: int | None
-    interrupt: Any
+    interrupt: Interrupt | str | None
     condition: Function | None
     branches: StepRef | Sequence[StepRef]
     router: Function | None

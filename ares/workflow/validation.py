@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ares.errors import DefinitionError, NotBuiltError
+from ares.questions import Interrupt
 from ares.workflow.binding import CTX, ITEM, called
 from ares.workflow.checks import did_you_mean, listed, step_id_problem, text_problem, timeout_problem, whole_problem
 from ares.workflow.policies import (
@@ -123,11 +124,12 @@ def check_step(workflow: "Workflow", spec: "StepSpec") -> None:
         or _map_problem(spec)
         or _branch_problem(spec)
         or _delivery_problem(spec)
+        or _interrupt_problem(spec)
         or _writes_problem(workflow, spec)
     )
     if problem:
         raise DefinitionError(workflow.id, problem, spec.id)
-    for feature in ("interrupt", "executor", "pool"):
+    for feature in ("executor", "pool"):
         if getattr(spec, feature) is not None:
             raise NotBuiltError(feature, f"workflow {workflow.id!r}, step {spec.id!r}")
 
@@ -251,6 +253,20 @@ def _delivery_problem(spec: "StepSpec") -> str:
     if spec.delivery is Delivery.AT_MOST_ONCE:
         return "a sub-workflow cannot be at_most_once; its steps can" if spec.workflow is not None else ""
     return "reconcile is for at_most_once delivery" if spec.reconcile is not None else ""
+
+
+def _interrupt_problem(spec: Any) -> str:
+    if spec.interrupt is None:
+        return ""
+    asked = spec.interrupt
+    message = asked.message if isinstance(asked, Interrupt) else asked
+    if not isinstance(message, str) or not message:
+        return f"interrupt must be a question, a str or an Interrupt, not {asked!r}"
+    payload: Mapping[Any, Any] = asked.payload if isinstance(asked, Interrupt) else {}
+    for name, value in payload.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            return f"the payload of its interrupt holds strings by name, not {name!r}: {value!r}"
+    return ""
 
 
 def _writes_problem(workflow: "Workflow", spec: Any) -> str:

@@ -247,3 +247,33 @@ def needs(nothing: Any) -> None:
 
 
 number = 5
+# --- asking ---------------------------------------------------------------------------------------------------
+
+asks = Workflow("asks", inputs={"marks": Path})
+
+
+@asks.step
+def draft(marks: Path) -> str:
+    leave_line(marks, "draft")
+    return "a report"
+
+
+@asks.step(interrupt="Publish it?")
+def publish(draft: str) -> str:
+    return f"{draft}, published"
+
+
+@asks.step
+def price(ctx: StepContext, draft: str) -> Any:
+    return ctx.interrupt("amount", "How much?\nIn euros.", {"upper": 10})
+
+
+pays = Workflow("pays", inputs={"marks": Path})
+
+
+@pays.step(delivery="at_most_once")
+def pay(marks: Path) -> str:
+    leave_line(marks, "pay")
+    if len(marks.read_text().splitlines()) == 1:
+        raise ConnectionError("no answer from the bank")
+    return "paid"

@@ -182,5 +182,5 @@ def test_a_store_brings_them_along_and_each_is_replaced_by_one_of_its_name(runti
     rt = runtime(path, plugins=[mine])
     rt.run(chain())
 
-    assert sorted(rt.bus.health()) == ["checkpoint", "observer", "tool"]
+    assert sorted(rt.bus.health()) == ["checkpoint", "interrupt", "observer", "tool"]
     assert mine.snapshot(rt.executions()[0].execution_id).status is ExecutionStatus.COMPLETED

@@ -28,7 +28,7 @@ _OWNER = "l.machine, l.boot, l.pid_namespace, l.pid, l.started, l.host"
 _LAST = "(SELECT seq FROM entries WHERE execution = e.key ORDER BY seq DESC LIMIT 1)"
 _EXECUTION = f"""SELECT e.key, e.id, e.workflow_id, e.workflow_version, e.status, e.parent_id, e.metadata, e.created_at,
     e.ended_at, e.error, {_LAST}, (SELECT at FROM entries WHERE execution = e.key ORDER BY seq DESC LIMIT 1),
-    (SELECT count(*) FROM requests WHERE execution = e.key), l.number, l.beaten_at, {_OWNER}
+    (SELECT count(*) FROM requests WHERE execution = e.key AND NOT is_done), l.number, l.beaten_at, {_OWNER}
     FROM executions e LEFT JOIN leases l ON l.number = e.claim_lease"""
 
 
@@ -302,18 +302,27 @@ class Listing:
 def requests_of(connection: sqlite3.Connection, lease: int, after: int) -> list[Request]:
     """The open requests of what a lease claims."""
     rows = connection.execute(
-        """SELECT r.number, e.id, r.kind, r.body FROM requests r JOIN executions e ON e.key = r.execution
-        JOIN leases l ON l.number = e.claim_lease WHERE e.claim_lease = ? AND r.number > ? ORDER BY r.number""",
+        """SELECT r.number, e.id, r.kind, r.body, coalesce(r.name, '') FROM requests r
+        JOIN executions e ON e.key = r.execution JOIN leases l ON l.number = e.claim_lease
+        WHERE e.claim_lease = ? AND r.number > ? AND NOT r.is_done ORDER BY r.number""",
         (lease, after),
     ).fetchall()
     return [Request(*row) for row in rows]
 
 
-def insert_request(connection: sqlite3.Connection, key: int, kind: str, body: str) -> None:
-    """Leave a request."""
-    connection.execute(
-        "INSERT INTO requests (execution, kind, body, at) VALUES (?, ?, ?, ?)", (key, kind, body, time.time_ns())
+def names_of_requests(connection: sqlite3.Connection, key: int) -> frozenset[str]:
+    """The names of the requests that were left for an execution, carried out or not."""
+    rows = connection.execute("SELECT name FROM requests WHERE execution = ? AND name IS NOT NULL", (key,))
+    return frozenset(name for (name,) in rows)
+
+
+def insert_request(connection: sqlite3.Connection, key: int, kind: str, body: str, name: str) -> bool:
+    """Leave a request; False if one of that name was left before."""
+    done = connection.execute(
+        "INSERT OR IGNORE INTO requests (execution, kind, body, at, name) VALUES (?, ?, ?, ?, ?)",
+        (key, kind, body, time.time_ns(), name or None),
     )
+    return done.rowcount == 1
 
 
 def delete_requests_of(connection: sqlite3.Connection, key: int) -> None:
@@ -321,9 +330,10 @@ def delete_requests_of(connection: sqlite3.Connection, key: int) -> None:
     connection.execute("DELETE FROM requests WHERE execution = ?", (key,))
 
 
-def delete_request(connection: sqlite3.Connection, number: int) -> None:
-    """Forget a request; its number is not given out again."""
-    connection.execute("DELETE FROM requests WHERE number = ?", (number,))
+def close_request(connection: sqlite3.Connection, number: int) -> None:
+    """A request is carried out: forget all but the name of one that has a name. Its number is not given out again."""
+    connection.execute("DELETE FROM requests WHERE number = ? AND name IS NULL", (number,))
+    connection.execute("UPDATE requests SET is_done = 1, body = '' WHERE number = ?", (number,))
 
 
 # --- what is pruned ---

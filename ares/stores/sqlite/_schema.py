@@ -36,8 +36,15 @@ _FIRST = (
     "CREATE TABLE pruned (execution INTEGER PRIMARY KEY)",
 )
 
+# A request with a name is left once: it stays when it is carried out, and goes with its execution's end.
+_NAMED_REQUESTS = (
+    "ALTER TABLE requests ADD COLUMN name TEXT",
+    "ALTER TABLE requests ADD COLUMN is_done INTEGER NOT NULL DEFAULT 0",
+    "CREATE UNIQUE INDEX requests_by_name ON requests (execution, name) WHERE name IS NOT NULL",
+)
+
 #: The statements that lead from version i to i + 1. Never change one that was released: add another.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _NAMED_REQUESTS)
 
 
 def version_of(connection: sqlite3.Connection, name: str) -> int:

@@ -12,6 +12,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 
@@ -272,16 +273,21 @@ class SqliteStore:
 
     # --- the inbox ---
 
-    def request(self, execution_id: str, kind: str, body: str) -> bool:
+    def request(self, execution_id: str, kind: str, body: Any, name: str = "") -> bool:
         """As ``Store.request``."""
 
         def leave(connection: sqlite3.Connection) -> bool:
             if self._row(connection, execution_id).status in ENDED:
                 return False
-            _rows.insert_request(connection, self._held(connection, execution_id).key, kind, body)
-            return True
+            return _rows.insert_request(connection, self._held(connection, execution_id).key, kind, body, name)
 
         return self._database.write(leave)
+
+    def named_requests(self, execution_id: str) -> frozenset[str]:
+        """As ``Store.named_requests``."""
+        return self._database.read(
+            lambda connection: _rows.names_of_requests(connection, self._held(connection, execution_id).key)
+        )
 
     def requests(self, lease: int, after: int = 0) -> Sequence[Request]:
         """As ``Store.requests``."""
@@ -289,7 +295,7 @@ class SqliteStore:
 
     def close_request(self, number: int) -> None:
         """As ``Store.close_request``."""
-        self._database.write(functools.partial(_rows.delete_request, number=number), sync=False)
+        self._database.write(functools.partial(_rows.close_request, number=number), sync=False)
 
     def changed(self) -> bool:
         """As ``Store.changed``."""

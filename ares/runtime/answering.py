@@ -1,0 +1,113 @@
+"""Questions and answers from outside of a walk: what is open, and how an answer is left for whoever walks."""
+
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from ares.engine.asking import Given, answered, body_of, name_of
+from ares.engine.definitions import Definition
+from ares.engine.results import question_of
+from ares.errors import QuestionAnsweredError, QuestionNotFoundError, UsageError
+from ares.journal.protocol import ExecutionRow, Journal, Store
+from ares.questions import Question
+from ares.records import ExecutionStatus
+from ares.runtime.reading import Reader
+from ares.values import Codec
+from ares.walk import facts as f
+
+#: Where questions may be open.
+_OPEN = (ExecutionStatus.WAITING, ExecutionStatus.RUNNING)
+
+
+class Answering:
+    """Finds open questions, and leaves answers in the inbox of their execution.
+
+    Args:
+        journal: where executions are kept.
+        reader: reads them.
+        known: the definition last seen under a workflow's id, which knows its classes.
+    """
+
+    def __init__(self, journal: Journal | Store, reader: Reader, known: Callable[[str], Definition | None]) -> None:
+        self._journal = journal
+        self._reader = reader
+        self._known = known
+
+    def questions(self, execution_id: str | None) -> Iterator[Question]:
+        """The questions that nobody has answered, of one execution or of all, the oldest execution first.
+
+        Raises:
+            ExecutionNotFoundError: there is no such execution.
+        """
+        if execution_id is not None:
+            rows = [self._journal.execution(execution_id)]
+        else:
+            rows = list(reversed(self._journal.executions(statuses=_OPEN)))
+        for row in rows:
+            for asked, at in self._unanswered(row):
+                yield question_of(row.execution_id, asked, at)
+
+    def answer(self, place: "Place", given: Given) -> None:
+        """Leave an answer; committed when this returns.
+
+        Raises:
+            ExecutionNotFoundError: there is no such execution.
+            QuestionNotFoundError: the step asks nothing, or something else.
+            QuestionAnsweredError: somebody was faster.
+            UsageError: it is no answer to such a question.
+            SerializationError: its value cannot be stored.
+        """
+        execution_id = place.execution_id
+        row = self._journal.execution(execution_id)
+        asked = self._find(row, place)
+        fact = answered(asked, given)
+        known = self._known(row.workflow_id)
+        codec = None if self._journal.keeps_references else Codec() if known is None else known.codec
+        if not self._journal.request(execution_id, "answer", body_of(fact, codec), name_of(asked)):
+            if ExecutionStatus(self._journal.execution(execution_id).status).is_final:
+                raise QuestionNotFoundError(execution_id, asked.path, asked.key, "the execution has ended")
+            raise QuestionAnsweredError(execution_id, asked.path, asked.key)
+
+    def _find(self, row: ExecutionRow, place: "Place") -> f.Asked:
+        for asked, _ in self._reader.questions(row):
+            is_round = place.round in (None, asked.round)
+            if asked.path == place.path and place.key in (None, asked.key) and is_round:
+                return asked
+        for entry in self._reader.checkpoint(row.execution_id).interrupt_history:
+            if entry.path == place.path and entry.action != "ask" and place.key in (None, entry.key):
+                raise QuestionAnsweredError(row.execution_id, entry.path, entry.key)
+        status = ExecutionStatus(row.status)
+        why = f"the execution is {status.value}" if status.is_final else ""
+        raise QuestionNotFoundError(row.execution_id, place.path, place.key, why)
+
+    def _unanswered(self, row: ExecutionRow) -> list[tuple[f.Asked, int]]:
+        found = self._reader.questions(row)
+        if found and row.requests:
+            taken = self._journal.named_requests(row.execution_id)
+            found = [(asked, at) for asked, at in found if name_of(asked) not in taken]
+        return found
+
+
+@attrs.frozen
+class Place:
+    """Which question: of which execution and step; None for whichever key or round is open."""
+
+    execution_id: str
+    path: str
+    key: str | None = None
+    round: int | None = None
+
+
+def place_of(question: Question | str, step: str | None, key: str | None, in_round: int | None) -> Place:
+    """The place of a question, which may be given by itself or by name.
+
+    Raises:
+        UsageError: neither names a step.
+    """
+    if isinstance(question, Question):
+        return Place(question.execution_id, question.path, question.key, question.round)
+    if not isinstance(question, str):
+        raise UsageError(f"answer() takes a Question or an execution's id, not {question!r}")
+    if not step:
+        raise UsageError("answer() by an execution's id needs step=, the path of the step that asks")
+    return Place(question, step, key, in_round)
