@@ -10,7 +10,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ares import ExecutionStatus, Goto, RetryPolicy, RouteDecision, RouteState, Runtime, StepContext, StepSpec, Workflow
+from ares import (
+    Approve,
+    ExecutionStatus,
+    Goto,
+    Question,
+    RetryPolicy,
+    RouteDecision,
+    RouteState,
+    Runtime,
+    StepContext,
+    StepSpec,
+    Workflow,
+)
 from ares.bus import PluginBus
 from ares.context import Context, NoExecution
 from ares.engine.decisions import Decider, Decision, decisions
@@ -58,7 +70,7 @@ def asked_again(found: list[Decision], *plugins: Any) -> list[Any]:
 # --- what routers were shown --------------------------------------------------------------------------------------
 
 #: The ways in which a stage of a journey may be: what comes to a decision, and what does not.
-STAGES = ("write", "tool", "plugin", "own router", "abstaining router", "goto", "all", "child", "map")
+STAGES = ("write", "tool", "plugin", "own router", "abstaining router", "goto", "all", "child", "map", "question")
 
 
 class Pilot(Signpost):
@@ -116,12 +128,19 @@ def _stage(wf: Workflow, number: str, stage: str, before: list[str]) -> list[str
     else:
         own = {"own router": lambda: ways[1], "abstaining router": lambda: None}.get(stage)
         more = {"on_no_route": "all"} if stage == "all" else {}
-        body = (lambda: Goto(ways[0], value=number)) if stage == "goto" else lambda: number
-        wf.step(body, branches=ways, router=own, **options, **more)
+        bodies: dict[str, Any] = {
+            "goto": lambda: Goto(ways[0], value=number),
+            "question": lambda ctx: ctx.interrupt("way", "which way?"),
+        }
+        wf.step(bodies.get(stage, lambda: number), branches=ways, router=own, **options, **more)
     for way in ways:
         wf.step(lambda: None, id=way, depends_on=[options["id"]])
     wf.step(lambda: None, id=f"{number} joined", depends_on=ways)
     return [f"{number} joined"]
+
+
+def approves(question: Question) -> Approve:
+    return Approve(question.key)
 
 
 def check_journey(rt: Runtime, pilot: Pilot, wf: Workflow) -> None:
@@ -140,14 +159,15 @@ def check_journey(rt: Runtime, pilot: Pilot, wf: Workflow) -> None:
 @given(stages=st.lists(st.sampled_from(STAGES), min_size=1, max_size=6))
 def test_what_routers_were_shown_is_what_is_rebuilt_and_they_would_decide_the_same(stages: list[str]) -> None:
     pilot = Pilot()
-    with Runtime(plugins=[pilot]) as rt:
+    with Runtime(plugins=[pilot], interrupt_handler=approves) as rt:
         check_journey(rt, pilot, journey(stages))
 
 
 def test_from_a_file_it_is_the_same(runtime: Make, tmp_path: Path) -> None:
     pilot = Pilot()
+    rt = runtime(tmp_path / "a.db", plugins=[pilot], interrupt_handler=approves)
 
-    check_journey(runtime(tmp_path / "a.db", plugins=[pilot]), pilot, journey([*STAGES, *reversed(STAGES)]))
+    check_journey(rt, pilot, journey([*STAGES, *reversed(STAGES)]))
 
 
 def test_a_route_that_is_asked_for_again_is_shown_what_there_is_by_then(runtime: Make, store: str | None) -> None:
