@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from ares import Event
-from ares.cli.decided import Route, say_routes
+from ares import Context, Event, Goto, Plugin, RouteEntry, Runtime, StepResult, StepSpec, Workflow
+from ares.cli.decided import Route, routes_of, say_routes
 from ares.cli.screen import Screen
 from tests.cli import crossings
 from tests.cli.command import Ended, finish, forked, start, wait_until
@@ -132,6 +132,44 @@ def test_where_there_is_no_route_the_error_says_why_and_what_was_permitted(askin
 def test_without_the_option_no_routes_are_shown(asking: Asking) -> None:
     assert "ROUTES" not in asking("show", "high").out
     assert "routes" not in asking("show", "high", "--json").document
+
+
+def test_inside_elements_too_the_candidates_are_the_branches_that_were_skipped_for_it() -> None:
+    child = Workflow("child", inputs={"item": str})
+    child.step(lambda item: Goto(item, value=1), id="choose", branches=["left", "right", "up"])
+    for way in ("left", "right", "up"):
+        child.step(lambda: None, id=way, depends_on=["choose"])
+    child.step(lambda left: None, id="behind")  # skipped for the same reason, and no branch
+    parent = Workflow("parent")
+    parent.step(lambda: ["left", "up"], id="all")
+    parent.add(StepSpec("each", workflow=child, map_over="all", inputs={"item": "item"}))
+    with Runtime() as runtime:
+        runtime.run(parent, execution_id="e").raise_for_status()
+        edges = runtime.checkpoint("e").dag_edges
+
+        found = routes_of(runtime.stored_events("e"), edges)
+
+    assert {route.path: (route.candidates[0], set(route.candidates)) for route in found} == {
+        "each[0]/choose": ("left", {"left", "right", "up"}),
+        "each[1]/choose": ("up", {"left", "right", "up"}),
+    }
+
+
+def test_what_a_plugin_recorded_of_routes_is_no_decision() -> None:
+    class Clerk(Plugin):
+        name = "clerk"
+
+        def after_step(self, ctx: Context, execution_id: str, result: StepResult) -> None:
+            ctx.record(RouteEntry("a", "a", ("b",), "made up", "clerk", datetime.now(UTC)))
+
+    workflow = Workflow("w")
+    workflow.step(lambda: None, id="a")
+    with Runtime(plugins=[Clerk()]) as runtime:
+        runtime.run(workflow, execution_id="e").raise_for_status()
+        events = list(runtime.stored_events("e"))
+
+    assert "route.decided" in [event.type for event in events]
+    assert routes_of(events, ()) == []
 
 
 def test_on_a_terminal_it_is_the_same_in_colours(monkeypatch: pytest.MonkeyPatch) -> None:
