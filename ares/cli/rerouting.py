@@ -147,7 +147,7 @@ def _plugins(target: str) -> list[Any]:
         try:
             found = found()
         except (Exception, SystemExit) as error:
-            raise UsageError(f"--router {target} cannot be called without arguments: {said(error)}") from error
+            raise UsageError(f"--router {target}: calling it without arguments raised {said(error)}") from error
     plugins = list(found) if isinstance(found, list | tuple) else [found]
     if not any(Capability.ROUTER in _capabilities(plugin) for plugin in plugins):
         raise UsageError(
@@ -184,15 +184,16 @@ class _Asker:
 
     def compared(self, decision: Decision) -> _Compared:
         """What became of a choice."""
+        told = attrs.evolve(decision, state=None, instance=None)
         if decision.decider is not Decider.ROUTERS:
-            return _Compared(decision, Verdict.KEPT)
+            return _Compared(told, Verdict.KEPT)
         if decision.state is None:
-            return _Compared(decision, Verdict.UNKNOWN)
+            return _Compared(told, Verdict.UNKNOWN)
         self._heard()
         now = decision.ask(self.bus)
         now = attrs.evolve(now, problems=(*now.problems, *self._heard()))
         verdict = Verdict.SAME if now.takes_as(decision.then) else Verdict.CHANGED
-        return _Compared(attrs.evolve(decision, state=None, instance=None), verdict, now)
+        return _Compared(told, verdict, now)
 
     def _heard(self) -> list[str]:
         """The problems that were told since the last time. Those of plugins with the bus are its own warnings."""

@@ -375,16 +375,16 @@ def test_a_journal_that_is_damaged_is_named_the_others_are_replayed_and_the_exit
         ("severes", "crossings.py has no 'severes'; did you mean 'severe'?"),
         ("number", "crossings.py:number is an int, not a router: a plugin with the capability 'router'"),
         ("nobody", "crossings.py:nobody is a Diary, not a router"),
-        ("Odd", "'Odd' is a class; register an instance of it"),
-        ("broken", "crossings.py:broken cannot be called without arguments: KeyError: 'no rules'"),
-        ("takes_one", "crossings.py:takes_one cannot be called without arguments: TypeError"),
-        ("twice", "'expression' is the name of another plugin on this bus"),
+        ("Odd", "plugin 'Odd': is a class; register an instance of it"),
+        ("broken", "crossings.py:broken: calling it without arguments raised KeyError: 'no rules'"),
+        ("takes_one", "crossings.py:takes_one: calling it without arguments raised TypeError"),
+        ("twice", "plugin 'expression': is the name of another plugin on this bus"),
     ],
 )
 def test_what_is_no_router_is_refused_in_one_line(asking: Asking, router: str, line: str) -> None:
     said = asking.refused("--router", named(router))
 
-    assert line in said.replace("plugin 'Odd': is", "'Odd' is").replace("plugin 'expression': is", "'expression' is")
+    assert line in said
 
 
 def test_a_file_that_is_not_there_or_does_not_load_is_refused(asking: Asking, tmp_path: Path) -> None:
