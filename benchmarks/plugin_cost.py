@@ -5,9 +5,9 @@ nothing to do with. One more plugin is one more line in ``PLUGINS``.
 
 The share of a plugin is taken in two ways, since what several are told together costs less than the sum of what each
 is told alone: *alone* is a chain with it less one with none, *among all* a chain with all less one with all others.
-All chains of a turn are run one after another, so that a difference is one of the same moment; a round is the best of
-its turns, since what others do meanwhile only ever adds to it. Processor time, that of all threads, is told besides: it
-is changed little by others.
+The four chains of a plugin are run one after another, so that a difference is one of the same moment; a round is the
+best of its turns, since what others do meanwhile only ever adds to it. Processor time, that of all threads, is told
+besides: it is changed little by others.
 """
 
 import gc
@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,14 @@ PLUGINS: dict[str, Make] = {
 #: Those that a Runtime with a store has unless it is given others of the same names.
 _DEFAULTS = ("checkpoint", "observer", "interrupt", "tool")
 
-NONE, ALL = "none", "all"
+
+class Kind(StrEnum):
+    """The chains that are run for each plugin, in this order: all of them are the same but for the plugins."""
+
+    NONE = "none"
+    ALONE = "alone"
+    ALL = "all"
+    WITHOUT = "all others"
 
 
 class _Blank(Plugin):
@@ -86,28 +94,22 @@ WHOLE = Amount(turns=5, steps=200)
 QUICK = Amount(turns=1, steps=10)
 
 
+#: Seconds a step, by the clock and of processor.
+Taken = tuple[float, float]
+
+
 @attrs.define(eq=False)
 class Figures:
-    """Seconds a step of each chain, by the clock and of processor, one figure a round. ``where`` is what they keep."""
+    """Seconds a step of each plugin's chains, one figure a round. ``where`` is what they keep."""
 
     where: str
-    seconds: dict[str, list[float]] = attrs.field(factory=dict)
-    processor: dict[str, list[float]] = attrs.field(factory=dict)
+    seconds: dict[tuple[str, Kind], list[float]] = attrs.field(factory=dict)
+    processor: dict[tuple[str, Kind], list[float]] = attrs.field(factory=dict)
 
-    def add(self, label: str, taken: Sequence[tuple[float, float]]) -> None:
+    def add(self, chain: tuple[str, Kind], turns: Sequence[Taken]) -> None:
         """What the turns of a round took."""
-        for figures, values in zip((self.seconds, self.processor), zip(*taken, strict=True), strict=True):
-            figures.setdefault(label, []).append(min(values))
-
-
-def alone(name: str) -> str:
-    """The label of the chain with this plugin and no other."""
-    return f"{name} alone"
-
-
-def without(name: str) -> str:
-    """The label of the chain with all plugins but this one."""
-    return f"all but {name}"
+        for figures, values in zip((self.seconds, self.processor), zip(*turns, strict=True), strict=True):
+            figures.setdefault(chain, []).append(min(values))
 
 
 def run(rounds: int, *, quick: bool) -> str:
@@ -140,31 +142,33 @@ def measure(rounds: int, amount: Amount, folder: Path, *, is_stored: bool) -> Fi
     workflow = chain(amount.steps)
     workflow.validate()
     with ExitStack() as stack:
-        runtimes = {}
-        for number, (label, makes) in enumerate(_chains()):
+        runtimes: dict[tuple[str, Kind], Runtime] = {}
+        for number, (chains, makes) in enumerate(_chains()):
             own = folder / found.where.replace(" ", "-") / str(number)
             own.mkdir(parents=True)
-            runtimes[label] = stack.enter_context(_runtime(makes, own, is_stored=is_stored))
-        for runtime in runtimes.values():
+            runtime = stack.enter_context(_runtime(makes, own, is_stored=is_stored))
             _once(runtime, workflow)  # routers that ask while a step runs learn here that none is a branch point
+            runtimes |= dict.fromkeys(chains, runtime)
         for number in range(rounds):
             say(f"plugins, {found.where}: round {number + 1}")
-            taken: dict[str, list[tuple[float, float]]] = {label: [] for label in runtimes}
-            for turn in range(amount.turns):
-                labels = list(runtimes)
-                for label in reversed(labels) if (number + turn) % 2 else labels:
-                    taken[label].append(_once(runtimes[label], workflow))
-            for label, each in taken.items():
-                found.add(label, each)
+            order = [(name, kind) for name in PLUGINS for kind in Kind]
+            taken: dict[tuple[str, Kind], list[Taken]] = {each: [] for each in order}
+            for _ in range(amount.turns):
+                for each in order:
+                    taken[each].append(_once(runtimes[each], workflow))
+                order.reverse()
+            for each, turns in taken.items():
+                found.add(each, turns)
     return found
 
 
-def _chains() -> Iterator[tuple[str, list[Make]]]:
-    yield NONE, []
-    yield ALL, list(PLUGINS.values())
+def _chains() -> Iterator[tuple[list[tuple[str, Kind]], list[Make]]]:
+    """What a Runtime is for, and its plugins. None and all are the same for every plugin, but taken anew for each."""
+    yield [(name, Kind.NONE) for name in PLUGINS], []
+    yield [(name, Kind.ALL) for name in PLUGINS], list(PLUGINS.values())
     for name, make in PLUGINS.items():
-        yield alone(name), [make]
-        yield without(name), [other for key, other in PLUGINS.items() if key != name]
+        yield [(name, Kind.ALONE)], [make]
+        yield [(name, Kind.WITHOUT)], [other for key, other in PLUGINS.items() if key != name]
 
 
 def _runtime(makes: Sequence[Make], folder: Path, *, is_stored: bool) -> Runtime:
@@ -176,7 +180,7 @@ def _runtime(makes: Sequence[Make], folder: Path, *, is_stored: bool) -> Runtime
     return Runtime(folder / "ares.db", plugins=[*blanks, *plugins])
 
 
-def _once(runtime: Runtime, workflow: Workflow) -> tuple[float, float]:
+def _once(runtime: Runtime, workflow: Workflow) -> Taken:
     """Seconds a step, by the clock and of processor."""
     gc.collect()
     began, used = time.perf_counter(), time.process_time()
@@ -194,23 +198,29 @@ def report(found: Figures) -> str:
     """A table: microseconds a step, the ratio to none, and what each plugin adds."""
     rows = [
         [f"{found.where}, us a step", "by the clock", "of none", "of processor", "of none"],
-        [NONE, *_whole(found, NONE)],
-        [f"all {len(PLUGINS)}", *_whole(found, ALL)],
+        ["none", *_whole(found, Kind.NONE)],
+        [f"all {len(PLUGINS)}", *_whole(found, Kind.ALL)],
     ]
     shares = [["what it adds, us a step", "alone", "among all", "of processor, alone", "among all"]]
     shares += ([name, *_share(found.seconds, name), *_share(found.processor, name)] for name in PLUGINS)
     return f"{markdown(rows)}\n\n{markdown(shares)}"
 
 
-def _whole(found: Figures, label: str) -> Iterator[str]:
+def _whole(found: Figures, kind: Kind) -> Iterator[str]:
     for figures in (found.seconds, found.processor):
-        yield _spread([each * 1e6 for each in figures[label]])
-        yield _spread([each / none for each, none in zip(figures[label], figures[NONE], strict=True)], 2)
+        mine, none = _best(figures, kind), _best(figures, Kind.NONE)
+        yield _spread([each * 1e6 for each in mine])
+        yield _spread([each / other for each, other in zip(mine, none, strict=True)], 2)
 
 
-def _share(figures: dict[str, list[float]], name: str) -> Iterator[str]:
-    for more, less in ((alone(name), NONE), (ALL, without(name))):
-        yield _spread([(a - b) * 1e6 for a, b in zip(figures[more], figures[less], strict=True)])
+def _best(figures: dict[tuple[str, Kind], list[float]], kind: Kind) -> list[float]:
+    """Of a chain that is run beside each plugin's, the best of a round."""
+    return [min(each) for each in zip(*(figures[name, kind] for name in PLUGINS), strict=True)]
+
+
+def _share(figures: dict[tuple[str, Kind], list[float]], name: str) -> Iterator[str]:
+    for more, less in ((Kind.ALONE, Kind.NONE), (Kind.ALL, Kind.WITHOUT)):
+        yield _spread([(a - b) * 1e6 for a, b in zip(figures[name, more], figures[name, less], strict=True)])
 
 
 def _spread(values: Sequence[float], digits: int = 1) -> str:
