@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ares import Delivery, RecoveryPolicy, RetryPolicy, Runtime, StepSpec, Workflow
-from ares.errors import DefinitionError, OutcomeUnknownError, StepTimeoutError, WorkflowFailedError
+from ares.errors import DefinitionError, StepTimeoutError, WorkflowFailedError
 from ares.plugin import Capability, Plugin
 from ares.plugins import BasicRecoveryPlugin
 from tests.engine.helpers import events_of, single
@@ -172,7 +172,8 @@ def test_an_unknown_outcome_is_not_recovered(runtime: New, store: str | None) ->
 
     result = runtime(store, plugins=[plugin]).run(wf)
 
-    assert isinstance(result.error, OutcomeUnknownError)
+    assert result.status == "WAITING"
+    assert [question.key for question in result.interrupts] == ["outcome"]
 
 
 def test_a_recovered_step_stays_so_when_the_execution_is_resumed(runtime: New, tmp_path: Any) -> None:
