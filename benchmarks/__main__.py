@@ -1,21 +1,23 @@
-"""``python -m benchmarks [peers|bus|plugins|steps|scale]``: by itself ``peers``, which compares everything, in one run.
+"""``python -m benchmarks WHAT``: by itself ``peers``, which is all that is compared, in one run.
 
 ``bus`` is the part of it about plugins; ``plugins``, what each of the built-in ones costs a step, ``steps`` and
-``scale`` are short looks at ares alone. What is compared with is installed by ``pip install -e '.[bench]'``; what is
-not installed is left out, with a word.
+``scale`` are short looks at ares alone; ``learning`` shows whether routing learns, over ``--rounds`` seeds. What is
+compared with is installed by ``pip install -e '.[bench]'``; what is not installed is left out, with a word.
 """
 
 import argparse
 import platform
 
-from benchmarks import comparison, plugin_cost, scale, steps
+from benchmarks import comparison, learning, plugin_cost, scale, steps
 from benchmarks.shapes import chain, mapped
+
+_WHAT = ("peers", "bus", "plugins", "steps", "scale", "learning")
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("peers", "bus", "plugins", "steps", "scale"), default="peers")
+    parser.add_argument("what", nargs="?", choices=_WHAT, default="peers")
     parser.add_argument("--rounds", type=int, default=5, help="how often each figure is taken (not of scale)")
     comparison.add_options(parser.add_argument_group("peers, bus (plugins: --quick)"))
     arguments = parser.parse_args()
@@ -30,6 +32,9 @@ def main() -> None:
     print(f"Python {platform.python_version()} on {platform.machine()}")
     if arguments.what == "steps":
         print(steps.report(steps.measure(arguments.rounds)))
+        return
+    if arguments.what == "learning":
+        print("\n".join(learning.report(range(arguments.rounds))))
         return
     for lines in (
         scale.sizes(chain, "chain", (1_000, 10_000, 100_000)),

@@ -301,15 +301,19 @@ def plugins(
         ),
     ] = None,
     *,
+    installed: Annotated[
+        bool,
+        typer.Option("--installed", help="Also those that installed distributions offer; this runs code of theirs."),
+    ] = False,
     store: Store = None,
     as_json: Json = False,
 ) -> int:
-    """List the plugins: capabilities, state, and in which order they are called."""
+    """List the plugins: version, capabilities, state, and in which order they are called."""
     session: Session = ctx.obj
     session.begin(as_json=as_json)
     from ares.cli.plugins import plugins
 
-    return plugins(session, target, store)
+    return plugins(session, target, store, installed=installed)
 
 
 @routes_app.command()

@@ -14,6 +14,7 @@ from ares.plugins.tool import ToolPlugin
 if TYPE_CHECKING:
     from ares.plugins._rules import Rule, RuleCounts, rules_from
     from ares.plugins.evolution import AgentStepResolver, EvolutionRouter
+    from ares.plugins.experience import ExperienceCounts, ExperienceMemory
     from ares.plugins.expression import ExpressionRouter
     from ares.plugins.fallback import FallbackRouter, RouterTally
     from ares.plugins.memory import MemoryRouter, PrefetchCounts
@@ -24,6 +25,8 @@ __all__ = [
     "BasicRecoveryPlugin",
     "CheckpointPlugin",
     "EvolutionRouter",
+    "ExperienceCounts",
+    "ExperienceMemory",
     "ExpressionRouter",
     "FallbackRouter",
     "Gaps",
@@ -44,6 +47,8 @@ _LATE = {
     "AgentStepResolver": "evolution",
     "BasicRecoveryPlugin": "recovery",
     "EvolutionRouter": "evolution",
+    "ExperienceCounts": "experience",
+    "ExperienceMemory": "experience",
     "ExpressionRouter": "expression",
     "FallbackRouter": "fallback",
     "MemoryRouter": "memory",

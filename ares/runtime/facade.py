@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import attrs
 
@@ -44,6 +44,7 @@ from ares.questions import Approve, Question, Reject, RunAgain
 from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
 from ares.runtime.answering import Answering, place_of
 from ares.runtime.checks import check_id, check_timeout, option, run_metadata, worker_count
+from ares.runtime.installed import chosen
 from ares.runtime.parts import Life, Parts
 from ares.runtime.plugging import with_defaults
 from ares.runtime.plugin_journal import RuntimeJournal
@@ -72,7 +73,8 @@ class Runtime:
     Args:
         store: a file for the embedded SQLite store, or a store of one's own; None or ``":memory:"`` keeps all in this
             process.
-        plugins: what lives on its bus beside the built-in ones, or instead of those of the same name.
+        plugins: what lives on its bus beside the built-in ones, or instead of those of the same name; ``"installed"``
+            for all that installed distributions offer under the entry-point group ``ares.plugins``.
         workflows: those that ``recover`` takes up and that handles by id can be read with.
         agents: what steps with an ``agent_type`` and no function run.
         max_workers: how many steps run at once; ``min(32, processors + 4)`` unless given.
@@ -90,7 +92,7 @@ class Runtime:
 
     Raises:
         StoreError: the file is there, but is no store, or one of a newer version.
-        RegistrationError: a plugin that cannot be one, or two of one name.
+        RegistrationError: a plugin that cannot be one, or cannot be imported, or two of one name.
         NotBuiltError: an argument whose feature does not exist yet.
     """
 
@@ -98,7 +100,7 @@ class Runtime:
         self,
         store: str | Path | Store | None = None,
         *,
-        plugins: Iterable[RuntimePlugin] = (),
+        plugins: Iterable[RuntimePlugin] | Literal["installed"] = (),
         workflows: Iterable[Workflow] = (),
         agents: Mapping[str, Callable[..., Any]] | None = None,
         max_workers: int | None = None,
@@ -132,7 +134,7 @@ class Runtime:
             name=self._life.store_name, timeout=plugin_timeout, journal=self._plugin_journal, say=notices.say
         )
         self._bus_pid = os.getpid()
-        self._bus.register(*with_defaults(plugins, is_stored=store not in (None, ":memory:")))
+        self._bus.register(*with_defaults(chosen(plugins), is_stored=store not in (None, ":memory:")))
 
     def __repr__(self) -> str:
         return f"<Runtime {self._life.store_name}>"

@@ -1,0 +1,174 @@
+"""What a store must do with claims, leases, and requests from outside."""
+
+import threading
+
+import pytest
+
+from ares.errors import ExecutionBusyError, ExecutionNotFoundError, LeaseLostError
+from ares.journal.owner import this_process
+from ares.journal.protocol import Owner, Store
+from ares.testing.contracts._store_base import StoreFixtures, add, alive, gone, new, rows
+
+
+class ClaimsContract(StoreFixtures):
+    """A part of ``StoreContract``."""
+
+    # --- claims and leases ---
+
+    def test_a_claim_stands_against_everybody_the_same_lease_included(self, store: Store, lease: int) -> None:
+        store.create(new(), lease, "RUNNING", [])
+        other = store.start_lease(this_process())
+
+        for taker in (lease, other):
+            with pytest.raises(ExecutionBusyError) as caught:
+                store.claim("e1", taker, is_gone=alive)
+            assert caught.value.execution_id == "e1"
+            assert f"pid {this_process().pid} on host" in caught.value.owner
+            assert caught.value.age >= 0
+
+    def test_a_claim_given_back_is_free_and_the_old_one_writes_nothing_more(self, store: Store, lease: int) -> None:
+        old = store.create(new(), lease, "RUNNING", rows(1))
+        store.release(old)
+        assert not store.execution("e1").live
+        claim = store.claim("e1", lease, is_gone=alive)
+
+        assert claim.number > old.number
+        assert isinstance(add(store, old, 2), LeaseLostError)
+        assert add(store, claim, 2) is None
+
+        store.release(old)
+        assert add(store, claim, 3) is None
+
+    def test_the_claim_of_an_owner_that_is_gone_is_free(self, store: Store, lease: int) -> None:
+        dead = store.start_lease(this_process())
+        old = store.create(new(), dead, "RUNNING", rows(1))
+        asked: list[Owner] = []
+
+        def is_gone(owner: Owner) -> bool:
+            asked.append(owner)
+            return True
+
+        claim = store.claim("e1", lease, is_gone=is_gone)
+
+        assert asked == [this_process()]
+        assert (claim.lease, claim.last_seq) == (lease, 1)
+        assert isinstance(add(store, old, 2), LeaseLostError)
+        assert add(store, claim, 2) is None
+        with pytest.raises(ExecutionBusyError):
+            store.claim("e1", lease, is_gone=alive)
+
+    def test_a_claim_says_whether_the_one_before_was_given_back(self, store: Store, lease: int) -> None:
+        store.create(new("never held"), None, "PENDING", [])
+        store.release(store.create(new("released"), lease, "RUNNING", []))
+        closed, dead = store.start_lease(this_process()), store.start_lease(this_process())
+        store.create(new("closed"), closed, "RUNNING", [])
+        store.create(new("dead"), dead, "RUNNING", [])
+        store.create(new("of the dead, too"), dead, "RUNNING", [])
+        store.end_lease(closed)
+
+        claims = {id_: store.claim(id_, lease, is_gone=gone) for id_ in ("never held", "released", "closed", "dead")}
+        store.release(claims["dead"])
+        claims["taken over and released"] = store.claim("dead", lease, is_gone=gone)
+        claims["of the dead, too"] = store.claim("of the dead, too", lease, is_gone=gone)
+
+        assert {id_ for id_, claim in claims.items() if claim.was_abandoned} == {"dead", "of the dead, too"}
+
+    def test_the_end_of_a_lease_gives_back_its_claims_and_no_others(self, store: Store, lease: int) -> None:
+        other = store.start_lease(this_process())
+        mine, theirs = store.create(new("e1"), lease, "RUNNING", []), store.create(new("e2"), other, "RUNNING", [])
+        assert store.beat(lease)
+
+        store.end_lease(lease)
+        store.end_lease(lease)
+
+        assert not store.beat(lease)
+        assert isinstance(add(store, mine, 1), LeaseLostError)
+        assert add(store, theirs, 1) is None
+        assert (store.execution("e1").live, store.execution("e2").live) == (False, True)
+        assert store.claim("e1", other, is_gone=alive).number > mine.number
+
+    def test_a_lease_that_has_ended_takes_and_makes_nothing(self, store: Store, lease: int) -> None:
+        store.create(new(), None, "PENDING", [])
+        store.end_lease(lease)
+
+        with pytest.raises(LeaseLostError):
+            store.claim("e1", lease, is_gone=alive)
+        with pytest.raises(LeaseLostError):
+            store.create(new("e2"), lease, "RUNNING", [])
+        with pytest.raises(ExecutionNotFoundError):
+            store.execution("e2")
+
+    def test_of_many_that_claim_at_once_one_gets_it(self, store: Store) -> None:
+        leases = [store.start_lease(this_process()) for _ in range(8)]
+        store.create(new(), None, "PENDING", [])
+        barrier, won = threading.Barrier(8), []
+
+        def take(lease: int) -> None:
+            barrier.wait()
+            try:
+                won.append(store.claim("e1", lease, is_gone=alive))
+            except ExecutionBusyError:
+                return
+
+        threads = [threading.Thread(target=take, args=(lease,)) for lease in leases]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert len(won) == 1
+        assert add(store, won[0], 1) is None
+
+    # --- the inbox ---
+
+    def test_requests_reach_the_lease_that_claims_the_execution(self, store: Store, lease: int) -> None:
+        other = store.start_lease(this_process())
+        claim = store.create(new("e1"), lease, "RUNNING", [])
+        store.create(new("e2"), other, "RUNNING", [])
+        store.create(new("e3"), None, "PENDING", [])
+
+        assert all(store.request(id_, "cancel", f'"{id_}"') for id_ in ("e1", "e2", "e3", "e1"))
+
+        first, second = store.requests(lease)
+        assert [(r.execution_id, r.kind, r.body) for r in (first, second)] == [("e1", "cancel", '"e1"')] * 2
+        assert first.number < second.number
+        assert [r.number for r in store.requests(lease, after=first.number)] == [second.number]
+        assert store.execution("e1").requests == 2
+        store.release(claim)
+        assert list(store.requests(lease)) == []
+
+    def test_a_request_waits_for_whoever_claims_the_execution_later(self, store: Store, lease: int) -> None:
+        store.create(new(), None, "PENDING", [])
+        assert store.request("e1", "answer", "{}")
+
+        store.claim("e1", lease, is_gone=alive)
+
+        assert [r.kind for r in store.requests(lease)] == ["answer"]
+
+    def test_a_request_that_is_carried_out_does_not_come_back(self, store: Store, lease: int) -> None:
+        store.create(new(), lease, "RUNNING", [])
+        store.request("e1", "cancel", "{}")
+        (request,) = store.requests(lease)
+
+        store.close_request(request.number)
+        store.close_request(request.number)
+        store.request("e1", "cancel", "{}")
+
+        (later,) = store.requests(lease)
+        assert later.number > request.number
+        assert store.execution("e1").requests == 1
+
+    def test_an_ended_execution_takes_no_request(self, store: Store, lease: int) -> None:
+        claim = store.create(new(), lease, "RUNNING", [])
+        add(store, claim, 1, status="COMPLETED")
+
+        assert store.request("e1", "cancel", "{}") is False
+        assert list(store.requests(lease)) == []
+
+    def test_ones_own_writing_is_no_change(self, store: Store, lease: int) -> None:
+        store.changed()
+        claim = store.create(new(), lease, "RUNNING", [])
+        add(store, claim, 1)
+        store.request("e1", "cancel", "{}")
+
+        assert not store.changed()
