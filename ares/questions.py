@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import attrs
 
+from ares.errors import UsageError
+
 
 def _frozen(given: Mapping[str, str]) -> Mapping[str, str]:
     return MappingProxyType(dict(given))
@@ -30,6 +32,17 @@ class OnReject(StrEnum):
 
     SKIP = "skip"
     RETURN = "return"
+
+
+def as_on_reject(value: str) -> OnReject:
+    """The option of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if value not in tuple(OnReject):
+        raise UsageError(f"on_reject={value!r}: it is one of {', '.join(OnReject)}")
+    return OnReject(value)
 
 
 class Cause(StrEnum):

@@ -24,7 +24,7 @@ from ares.engine.options import CANCEL_GRACE, COMMIT_TIMEOUT
 from ares.engine.results import step_id_of, step_result
 from ares.errors import AttemptEnded, SerializationError, StepParked, UsageError, WriteError
 from ares.journal.notes import Emitted, Remembered, ToolCalled
-from ares.questions import Answer, AnswerAction, Cause, OnReject
+from ares.questions import Answer, AnswerAction, Cause, OnReject, as_on_reject
 from ares.records import Step, StepResult, StepStatus
 from ares.walk.facts import Asked
 from ares.walk.judge import describe
@@ -306,9 +306,7 @@ class Attempt:
         """See ``AttemptPort``."""
         _need_text("the key of interrupt()", key)
         _need_text("the message of interrupt()", message)
-        if on_reject not in tuple(OnReject):
-            raise UsageError(f"on_reject={on_reject!r}: it is one of {', '.join(OnReject)}")
-        instance = self.instance
+        reject, instance = as_on_reject(on_reject), self.instance
         if self.kind is not WorkKind.BODY or instance.node.spec.delivery is Delivery.AT_MOST_ONCE:
             what = f"its {self.kind}" if self.kind is not WorkKind.BODY else "its body, which is at_most_once,"
             raise UsageError(f"interrupt({key!r}) in step {self.path!r}: {what} cannot run again with the answer")
@@ -316,12 +314,11 @@ class Attempt:
             self._check()
             found = instance.answers.get(key)
             if found is None or self.asked is not None:
-                round_, reject = instance.scope.round, OnReject(on_reject)
                 if self.asked is None:
-                    cause = Cause.BODY
-                    self.asked = Asked(self.path, round_, self.epoch, self.number, key, message, payload, cause, reject)
+                    head = (self.path, instance.scope.round, self.epoch, self.number)
+                    self.asked = Asked(*head, key, message, payload, Cause.BODY, reject)
                 raise StepParked(self.path, key)
-        if on_reject == OnReject.RETURN:
+        if reject is OnReject.RETURN:
             return Answer(found.action is AnswerAction.APPROVE, found.value, found.feedback)
         return found.value
 

@@ -79,7 +79,7 @@ class InterruptPlugin(Plugin):
     def on_event(self, ctx: Context, delivery: Delivery) -> None:  # noqa: ARG002 - a contract's word
         """A question came up or went away."""
         event = delivery.event
-        path = event.payload.get("path", "")
+        path = str(event.payload.get("path", ""))
         asked: OpenQuestion | None = None
         with self._lock:
             self._missed += delivery.dropped_before
@@ -94,6 +94,6 @@ class InterruptPlugin(Plugin):
 
 
 def _question(execution_id: str, payload: Mapping[str, Any]) -> OpenQuestion:
-    return OpenQuestion(
-        execution_id, payload["path"], payload["round"], payload["key"], payload["message"], payload["payload"]
-    )
+    # Anybody may emit an event of this type, with whatever in it.
+    head = (execution_id, str(payload.get("path", "")), payload.get("round", 1), str(payload.get("key", "")))
+    return OpenQuestion(*head, str(payload.get("message", "")), payload.get("payload"))

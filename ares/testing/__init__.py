@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ares.testing.processes import ChildProcess, Line, Nursery
     from ares.testing.recorder import RecordingExecution, RecordingJournal, RecordingPlugin, Told
     from ares.testing.samples import (
+        make_checkpoint,
         make_event,
         make_execution_state,
         make_failure,
@@ -61,6 +62,7 @@ __all__ = [
     "StoreContract",
     "Told",
     "crash_after",
+    "make_checkpoint",
     "make_event",
     "make_execution_state",
     "make_failure",
@@ -78,8 +80,8 @@ _HOMES = {
     "ares.testing.crashing": "CrashPoint crash_after",
     "ares.testing.processes": "ChildProcess Line Nursery",
     "ares.testing.recorder": "RecordingExecution RecordingJournal RecordingPlugin Told",
-    "ares.testing.samples": "make_event make_execution_state make_failure make_outcome make_route_state make_step "
-    "make_step_result",
+    "ares.testing.samples": "make_checkpoint make_event make_execution_state make_failure make_outcome "
+    "make_route_state make_step make_step_result",
     "ares.testing.step": "ProbedStepContext StepProbe step_context",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

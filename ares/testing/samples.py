@@ -4,20 +4,24 @@ Each function takes the fields of its record by name. What is not given is that 
 ``workflow``, in its first round, in the execution ``execution``.
 """
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
 from ares.events import Event
+from ares.journal.fold import Fold
 from ares.records import (
     ExecutionOutcome,
     ExecutionState,
     ExecutionStatus,
+    ExperienceCheckpoint,
     RouteState,
     Step,
     StepFailure,
     StepResult,
     StepStatus,
 )
+from ares.walk.facts import Created
 
 EXECUTION = "execution"
 WORKFLOW = "workflow"
@@ -101,6 +105,14 @@ def make_failure(error: BaseException | None = None, path: str = "step", **field
         "error": ConnectionError("no answer") if error is None else error,
     }
     return StepFailure(**{**defaults, **fields})
+
+
+def make_checkpoint(execution_id: str = EXECUTION) -> ExperienceCheckpoint:
+    """The checkpoint of an execution that has just begun: of one step."""
+    nodes = (("step", "", ()),)
+    fold = Fold(execution_id)
+    fold.add(1, time.time_ns(), Created(WORKFLOW, "1", "", "", nodes, {}, {}, {}))
+    return fold.checkpoint()
 
 
 def make_event(event_type: str = "step.completed", *, seq: int | None = 1, **fields: Any) -> Event:

@@ -14,13 +14,15 @@ from typing import Any
 import attrs
 
 from ares.context import StepContext, replace_port
-from ares.engine.attempt import EndedPort
-from ares.errors import SerializationError, UsageError, WriteError
+from ares.engine.ended import EndedPort, logger_for
+from ares.errors import SerializationError, StepParked, UsageError, WriteError
 from ares.journal.encoding import encode
 from ares.journal.notes import Emitted, Remembered
+from ares.questions import Answer, Approve, Cause, OnReject, Reject, as_on_reject
 from ares.records import StepResult, ToolEntry
 from ares.testing.samples import make_step, make_step_result
 from ares.values import Codec
+from ares.walk.facts import Asked
 from ares.walk.judge import describe
 
 
@@ -34,6 +36,7 @@ class StepProbe:
         tools: the calls it made by ``ctx.tool``, in order.
         remembered: what ``ctx.once`` keeps, by key. A later context that is given it stands for a later attempt.
         progress: what it gave to ``ctx.progress`` last: done and total.
+        questions: what it asked by ``ctx.interrupt``, in order: key and message.
     """
 
     writes: dict[str, Any] = attrs.field(factory=dict)
@@ -41,6 +44,7 @@ class StepProbe:
     tools: list[ToolEntry] = attrs.field(factory=list)
     remembered: dict[str, Any] = attrs.field(factory=dict)
     progress: tuple[float, float | None] | None = None
+    questions: list[tuple[str, str]] = attrs.field(factory=list)
     _is_cancelled: bool = False
     _end: Callable[[], None] = attrs.field(default=lambda: None, repr=False)
 
@@ -72,6 +76,7 @@ def step_context(
     metadata: Mapping[str, str] | None = None,
     timeout: float | None = None,
     remembered: Mapping[str, Any] | None = None,
+    answers: Mapping[str, Approve | Reject] | None = None,
     types: Iterable[type] = (),
     **step: Any,
 ) -> ProbedStepContext:
@@ -87,6 +92,8 @@ def step_context(
         metadata: the metadata of the run.
         timeout: seconds from now until ``ctx.deadline``; the attempt does not end by itself, but is cancelled then.
         remembered: what ``ctx.once`` committed in an earlier attempt, by key.
+        answers: what a human said, by key of ``ctx.interrupt``; what is not among them is asked, and ends the call with
+            a ``StepParked``. So does a ``Reject``, unless the body wants to hear of it.
         types: classes that may be stored, as ``Workflow(types=...)``.
         step: further fields of ``ctx.step``: ``attempt``, ``round``, ``agent_type``, ...
 
@@ -107,6 +114,7 @@ def step_context(
     port.snapshot = MappingProxyType(dict(variables or {}))
     port.results = MappingProxyType({name: _result(name, each) for name, each in (upstream or {}).items()})
     port.writable = frozenset(writes)
+    port.answers = dict(answers or {})
     port.ends_at = None if timeout is None else time.monotonic() + timeout
     ctx = ProbedStepContext(execution_id, made, MappingProxyType(dict(metadata or {})), port)
     ctx.probe = probe
@@ -132,6 +140,7 @@ class _Port:
     snapshot: Mapping[str, Any] = MappingProxyType({})
     results: Mapping[str, StepResult] = MappingProxyType({})
     writable: frozenset[str] = frozenset()
+    answers: Mapping[str, Approve | Reject] = MappingProxyType({})
     ends_at: float | None = None
     #: The keys of ``once`` that are under way.
     asking: set[str] = attrs.field(factory=set)
@@ -188,6 +197,23 @@ class _Port:
             entry = ToolEntry(self.step_id, self.path, name, shown, output, seconds, not error, error)
             self.probe.tools.append(entry)
 
+    def interrupt(self, key: str, message: str, payload: Any, on_reject: str) -> Any:
+        _need_text("the key of interrupt()", key)
+        _need_text("the message of interrupt()", message)
+        asked = Asked(
+            self.path, self.round, 0, self.attempt, key, message, payload, Cause.BODY, as_on_reject(on_reject)
+        )
+        encode(asked, self.codec)
+        answer = self.answers.get(key)
+        self.probe.questions.append((key, message))
+        if asked.on_reject is OnReject.RETURN and answer is not None:
+            if isinstance(answer, Reject):
+                return Answer(approved=False, value=answer.value, feedback=answer.reason)
+            return Answer(approved=True, value=answer.value, feedback=answer.feedback)
+        if isinstance(answer, Approve):
+            return answer.value
+        raise StepParked(self.path, key)
+
     def emit(self, event_type: str, payload: Mapping[str, Any]) -> None:
         _need_text("an event's type", event_type)
         try:
@@ -201,9 +227,7 @@ class _Port:
         self.probe.progress = (done, total)
 
     def logger(self) -> Any:
-        from loguru import logger
-
-        return logger.bind(execution_id=self.execution_id, step=self.path)
+        return logger_for(self.execution_id, self.path)
 
 
 def _need_text(what: str, value: object) -> None:

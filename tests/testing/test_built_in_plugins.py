@@ -1,6 +1,7 @@
 """The plugins of ares pass the suites that ``ares.testing`` has for those of strangers."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,10 @@ from ares.plugins import (
     BasicRecoveryPlugin,
     CheckpointPlugin,
     EvolutionRouter,
+    ExperienceMemory,
     ExpressionRouter,
     FallbackRouter,
+    InterruptPlugin,
     MemoryRouter,
     ObserverPlugin,
     Rule,
@@ -54,6 +57,18 @@ class TestToolPlugin(PluginContract):
     @pytest.fixture
     def make_plugin(self) -> Make:
         return ToolPlugin
+
+
+class TestInterruptPlugin(PluginContract):
+    @pytest.fixture
+    def make_plugin(self) -> Make:
+        return InterruptPlugin
+
+
+class TestExperienceMemory(MemoryContract):
+    @pytest.fixture
+    def make_plugin(self, tmp_path: Path) -> Make:
+        return lambda: ExperienceMemory(tmp_path / "experience.db")
 
 
 class TestRecordingPlugin(PluginContract):

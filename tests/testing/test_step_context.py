@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ares import Runtime, StepContext, Workflow
-from ares.errors import AttemptEnded, SerializationError, UsageError, WriteError
+from ares import Approve, Reject, Runtime, StepContext, Workflow
+from ares.errors import AttemptEnded, SerializationError, StepParked, UsageError, WriteError
 from ares.testing import ProbedStepContext, make_step_result, step_context
 
 
@@ -66,6 +66,22 @@ def test_a_later_attempt_is_given_what_once_kept() -> None:
     assert second.once("receipt", lambda: 8) == 7
     assert second.idempotency_key == first.idempotency_key
     assert len({first.idempotency_key, first.idempotency_key_for("a"), first.idempotency_key_for("b")}) == 3
+
+
+def test_a_question_is_answered_by_key_or_ends_the_call() -> None:
+    def decide(ctx: StepContext) -> tuple[object, bool]:
+        granted = ctx.interrupt("amount", "How much?", {"upper": 10})
+        return granted, ctx.interrupt("sure", "Sure?", on_reject="return").approved
+
+    ctx = step_context(answers={"amount": Approve(7), "sure": Reject("no")})
+    assert decide(ctx) == (7, False)
+    assert ctx.probe.questions == [("amount", "How much?"), ("sure", "Sure?")]
+
+    for answers in ({}, {"amount": Reject("too much")}):
+        with pytest.raises(StepParked, match="amount"):
+            decide(step_context(answers=answers))
+    with pytest.raises(UsageError, match="on_reject='stop'"):
+        step_context().interrupt("k", "m", on_reject="stop")
 
 
 def test_upstream_takes_results_or_just_outputs() -> None:

@@ -14,7 +14,7 @@ from ares.events import EventFilter, EventType
 from ares.plugin import Capability, EventBus, PluginRef
 from ares.records import ExecutionStatus, Step, StepResult, StepStatus
 from ares.testing.recorder import RecordingExecution, RecordingJournal
-from ares.testing.samples import EXECUTION, make_event, make_step, make_step_result
+from ares.testing.samples import EXECUTION, make_checkpoint, make_event, make_step, make_step_result
 
 #: Seconds that something may take which takes next to none, on a machine that is busy with other things.
 PATIENCE: Final = 10.0
@@ -62,7 +62,7 @@ class Stage:
 @contextmanager
 def staged(plugin: Any, peers: Sequence[Any] = (), *, timeout: float = PATIENCE) -> Iterator[Stage]:
     """Start a plugin beside its peers."""
-    bus = PluginBus(name="contract", timeout=timeout, journal=RecordingJournal())
+    bus = PluginBus(name="contract", timeout=timeout, journal=RecordingJournal({EXECUTION: make_checkpoint()}))
     bus.register(*peers, plugin)
     execution = RecordingExecution({"team": "audit"})
     bus.open_execution(EXECUTION, execution)
