@@ -11,7 +11,7 @@ import argparse
 import platform
 from collections.abc import Callable
 
-from benchmarks import arena, comparison, learning, scale, steps
+from benchmarks import arena, comparison, learning, plugin_cost, scale, steps
 from benchmarks.shapes import chain, mapped
 
 
@@ -33,8 +33,6 @@ def _steps(arguments: argparse.Namespace) -> None:
 
 
 def _plugins(arguments: argparse.Namespace) -> None:
-    from benchmarks import plugin_cost
-
     print(plugin_cost.run(arguments.rounds, quick=arguments.quick))
 
 

@@ -24,6 +24,14 @@ app = typer.Typer(
 )
 
 
+routes_app = typer.Typer(
+    help="Look again at what was decided at branch points.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+)
+app.add_typer(routes_app, name="routes")
+
+
 class IfExists(StrEnum):
     """What to do when the id is taken."""
 
@@ -194,13 +202,16 @@ def show(
     id: Id,
     *,
     all_: Annotated[bool, typer.Option("--all", help="List every map element, not only the failed ones.")] = False,
+    routes: Annotated[
+        bool, typer.Option("--routes", help="List every decision at a branch point: candidates, scores, who abstained.")
+    ] = False,
     store: Store = None,
     as_json: Json = False,
 ) -> int:
     """Show one execution and its steps."""
     session: Session = ctx.obj
     session.begin(as_json=as_json)
-    return showing.show(session, store, id, in_full=all_)
+    return showing.show(session, store, id, in_full=all_, with_routes=routes)
 
 
 @app.command()
@@ -303,6 +314,44 @@ def plugins(
     from ares.cli.plugins import plugins
 
     return plugins(session, target, store, installed=installed)
+
+
+@routes_app.command()
+def replay(
+    ctx: typer.Context,
+    target: Target,
+    *,
+    router: Annotated[
+        str,
+        typer.Option(
+            metavar="ROUTER",
+            help="path/to/file.py or package.module, with :name where it is not called 'router': a router plugin, "
+            "a list of plugins, or a function that makes them.",
+            show_default=False,
+        ),
+    ],
+    id: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="Only this execution; may be repeated.", show_default=False),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only the newest executions.", show_default=False)
+    ] = None,
+    changed: Annotated[bool, typer.Option("--changed", help="List only the choices that are not the same.")] = False,
+    timeout: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How long one answer may take; 30 s unless given.", show_default=False),
+    ] = None,
+    store: Store = None,
+    as_json: Json = False,
+) -> int:
+    """Ask another router about the choices of past executions. Nothing runs, and nothing is written."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    from ares.cli import rerouting
+
+    wanted = rerouting.Replay(target, router, tuple(id or ()), limit, changed, time_limit(timeout), store)
+    return rerouting.replay(session, wanted)
 
 
 @app.command()

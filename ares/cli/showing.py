@@ -1,4 +1,4 @@
-"""The command ``show``: one execution and its steps, from its journal.
+"""The command ``show``: one execution, its steps and its decisions, from its journal.
 
 Elements of maps are counted, and of a hundred thousand only those that failed are worth a line each, up to a limit;
 ``--all`` lists every one. Child steps inside an element go with it.
@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from ares.cli.decided import Route, routes_of, say_routes
 from ares.cli.documents import error_document, jsonable
 from ares.cli.outcome import LISTED, STYLES
 from ares.cli.reading import lasted, summary_document
@@ -52,9 +53,11 @@ class _Picture:
     inputs: Any
     #: The steps outside of maps, in definition order, each with its elements where it is a map.
     steps: Sequence[tuple[StepState, _Elements | None]]
+    #: The decisions at branch points; None where nobody asked for them.
+    routes: Sequence[Route] | None
 
 
-def show(session: Session, store: str | None, execution_id: str, *, in_full: bool) -> int:
+def show(session: Session, store: str | None, execution_id: str, *, in_full: bool, with_routes: bool) -> int:
     """Show one execution."""
     runtime = Runtime(existing_store(store))
     check_id(execution_id)
@@ -62,7 +65,8 @@ def show(session: Session, store: str | None, execution_id: str, *, in_full: boo
     first = next(iter(runtime.stored_events(execution_id)), None)
     checkpoint = runtime.checkpoint(execution_id)
     inputs = {} if first is None else first.payload.get("inputs", {})
-    picture = _Picture(summary, checkpoint, inputs, list(_grouped(checkpoint.step_states.values())))
+    routes = routes_of(runtime.stored_events(execution_id), checkpoint.dag_edges) if with_routes else None
+    picture = _Picture(summary, checkpoint, inputs, list(_grouped(checkpoint.step_states.values())), routes)
     session.document = _document(picture, in_full=in_full)
     if not session.as_json:
         _say(session, picture, in_full=in_full)
@@ -101,6 +105,9 @@ def _say(session: Session, picture: _Picture, *, in_full: bool) -> None:
     rows = [row for state, elements in picture.steps for row in _rows(picture, state, elements, in_full=in_full)]
     out.line()
     out.table(("STEP", "STATUS", "ATTEMPTS", "SECONDS", ""), rows)
+    if picture.routes is not None:
+        out.line()
+        say_routes(out, picture.routes)
 
 
 def _head(picture: _Picture) -> Iterator[Sequence[Any]]:
@@ -168,6 +175,7 @@ def _document(picture: _Picture, *, in_full: bool) -> dict[str, Any]:
         "variables": jsonable(checkpoint.variables),
         "outputs": jsonable(checkpoint.outputs),
         "steps": [_step_document(state, elements, in_full=in_full) for state, elements in picture.steps],
+        **({} if picture.routes is None else {"routes": [route.document for route in picture.routes]}),
     }
 
 

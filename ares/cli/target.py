@@ -1,4 +1,4 @@
-"""From the TARGET of a command to the workflow it names.
+"""From the TARGET of a command to the workflow it names, and from other such words to what they name.
 
 A file is loaded as ``python file.py`` would run it: its folder is where it imports from. A module is imported as from
 the current folder. Whatever goes wrong there is the caller's to put right, so it is a ``UsageError`` of one sentence.
@@ -57,7 +57,7 @@ class Program:
         except Exception as error:
             raise UsageError(f"runtime({store!r}) of {self.target} raised {said(error)}") from error
         if not isinstance(made, Runtime):
-            raise UsageError(f"runtime(store) of {self.target} gives {_described(made)}, not a Runtime")
+            raise UsageError(f"runtime(store) of {self.target} gives {described(made)}, not a Runtime")
         return made
 
 
@@ -68,7 +68,7 @@ def load(target: str) -> Program:
         UsageError: there is no such thing, or it cannot be loaded.
     """
     place, name = split(target)
-    module = _load_file(place) if _is_path(place) else _load_module(place)
+    module = _module(place)
     found = getattr(module, name, None)
     if not isinstance(found, Workflow):
         raise UsageError(_not_found(place, module, name))
@@ -76,12 +76,28 @@ def load(target: str) -> Program:
     return Program(target, found, make if callable(make) else None)
 
 
-def split(target: str) -> tuple[str, str]:
+def load_object(target: str, default: str) -> Any:
+    """Load whatever ``target`` names, in the same way; ``default`` is its name where the target has none.
+
+    Raises:
+        UsageError: there is no such thing, or it cannot be loaded.
+    """
+    place, name = split(target, default)
+    # A second time a file would define everything anew, and nothing would be an instance of it.
+    module = (_files.get(Path(place).resolve()) if _is_path(place) else None) or _module(place)
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        names = [each for each in vars(module) if not each.startswith("_")]
+        raise UsageError(f"{place} has no {name!r}{did_you_mean(name, names)}") from None
+
+
+def split(target: str, default: str = _DEFAULT_NAME) -> tuple[str, str]:
     """Split a target into its place and its name. A colon may be part of a path, or follow the letter of a drive."""
     place, colon, name = target.rpartition(":")
     is_drive = os.name == "nt" and len(place) == 1
     if not colon or not place or not name.isidentifier() or is_drive or Path(target).is_file():
-        return target, _DEFAULT_NAME
+        return target, default
     return place, name
 
 
@@ -91,7 +107,7 @@ def _is_path(place: str) -> bool:
 
 def _not_found(place: str, module: ModuleType, name: str) -> str:
     if hasattr(module, name):
-        return f"{name!r} in {place} is {_described(getattr(module, name))}, not a Workflow"
+        return f"{name!r} in {place} is {described(getattr(module, name))}, not a Workflow"
     others = [each for each, value in vars(module).items() if isinstance(value, Workflow)]
     if not others:
         return f"there is no workflow in {place}: it defines no Workflow"
@@ -99,12 +115,21 @@ def _not_found(place: str, module: ModuleType, name: str) -> str:
     return f"{place} has no {name!r}{hint}; name one of its workflows: {', '.join(f'{place}:{o}' for o in others[:20])}"
 
 
-def _described(value: object) -> str:
+def described(value: object) -> str:
+    """What kind of thing a value is: "an int"."""
     kind = type(value).__name__
     return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
 
 
 # --- loading --------------------------------------------------------------------------------------------------
+
+
+#: By its path, what was loaded of a file.
+_files: dict[Path, ModuleType] = {}
+
+
+def _module(place: str) -> ModuleType:
+    return _load_file(place) if _is_path(place) else _load_module(place)
 
 
 def _load_file(place: str) -> ModuleType:
@@ -131,7 +156,8 @@ def _load_file(place: str) -> ModuleType:
         execute(module)
         return module
 
-    return _loaded(place, str(path), run)
+    _files[path.resolve()] = _loaded(place, str(path), run)
+    return module
 
 
 def _module_name(path: Path) -> str:

@@ -46,9 +46,9 @@ class Histories:
                 "errors": list(before.error_history),
             }
 
-    def add(self, entry: f.Fact | Note) -> None:
-        """Take in what is journaled, if it belongs to a history."""
-        found = _entry_of(entry)
+    def add(self, entry: f.Fact | Note, at: datetime | None = None) -> None:
+        """Take in what is journaled, if it belongs to a history; it was at this instant, or is just now."""
+        found = _entry_of(entry, at)
         name = None if found is None else _NAMES.get(type(found))
         if name is not None:
             with self._lock:
@@ -65,14 +65,14 @@ class Histories:
             return len(self._entries[name])
 
 
-def _entry_of(entry: f.Fact | Note) -> Any:
+def _entry_of(entry: f.Fact | Note, at: datetime | None) -> Any:
     match entry:
         case Recorded():
             return entry.entry
         case f.Routed():
-            return _route(entry.path, entry.targets, entry.reason, entry.source)
+            return _route(entry.path, entry.targets, entry.reason, entry.source, at)
         case f.Succeeded() if entry.targets is not None:
-            return _route(entry.path, entry.targets, "", "step")
+            return _route(entry.path, entry.targets, "", "step", at)
         case f.Asked():
             return InterruptEntry(_name(entry.path), entry.path, entry.key, "ask", entry.message)
         case f.Answered():
@@ -94,8 +94,8 @@ def _entry_of(entry: f.Fact | Note) -> Any:
             return None
 
 
-def _route(path: str, targets: tuple[str, ...], reason: str, source: str) -> RouteEntry:
-    return RouteEntry(_name(path), path, targets, reason, source, datetime.now(UTC))
+def _route(path: str, targets: tuple[str, ...], reason: str, source: str, at: datetime | None) -> RouteEntry:
+    return RouteEntry(_name(path), path, targets, reason, source, at or datetime.now(UTC))
 
 
 def _name(path: str) -> str:

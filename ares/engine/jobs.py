@@ -16,6 +16,7 @@ from ares.engine.asking import answered
 from ares.engine.attempt import Attempt, current
 from ares.engine.failing import failure_of, is_ctrl_c, let_go, speaks_of, trace_of
 from ares.engine.results import step_result
+from ares.engine.routing import SHOWN, followed, route_state
 from ares.engine.variables import Values
 from ares.errors import (
     InvariantError,
@@ -25,7 +26,7 @@ from ares.errors import (
     StepParked,
 )
 from ares.plugin.verdicts import HookAction, HookResult
-from ares.records import ErrorInfo, RouteState
+from ares.records import ErrorInfo
 from ares.walk import facts as f
 from ares.walk.conclude import first_failure
 from ares.walk.instance import living
@@ -225,40 +226,17 @@ def _route(attempt: Attempt) -> Answer:
 def _route_by_plugins(attempt: Attempt) -> f.Routed | f.Unrouted:
     """What the router plugins say, where neither the body nor the step's own router has decided."""
     instance, driver = attempt.instance, attempt.driver
-    scope = instance.scope
     histories = driver.telling.histories
-    state = RouteState(
+    state = route_state(
         driver.execution_id,
-        scope.graph.workflow.id,
-        instance.node.id,
-        instance.path,
-        scope.round,
-        instance.output,
-        driver.values.snapshot(scope, instance.snapshot),
-        scope.graph.ids(instance.node.branches),
-        **({} if histories is None else histories.read("routes", "tools", "memory_hits")),
+        instance,
+        driver.values.snapshot(instance.scope, instance.snapshot),
+        {} if histories is None else histories.read(*SHOWN),
     )
     decision, abstained = driver.bus.route(driver.execution_id, state)
-    if instance.node.router is not None:
-        abstained = ("router", *abstained)
-    if decision is None:
-        return decide_route(instance, None, abstained=abstained)
-    if decision.source == "fallback" and not decision.targets:
-        targets: tuple[str, ...] = state.candidates  # default traversal
-    else:
-        targets = tuple(decision.targets)
-    decided = decide_route(
-        instance,
-        targets,
-        source=decision.source,
-        reason=decision.reason,
-        scores={name: float(decision.scores.get(name, 0.0)) for name in state.candidates},
-        abstained=abstained,
-    )
-    if isinstance(decided, f.Unrouted):
-        # What a plugin may not choose counts as no answer, and the user is told.
-        driver.warn(f"{decided.error.message}; it counts as no answer")
-        return decide_route(instance, None, abstained=(*abstained, decision.source))
+    decided, problem = followed(instance, state, decision, abstained)
+    if problem:
+        driver.warn(problem)
     return decided
 
 

@@ -19,6 +19,7 @@ from ares.journal.protocol import Entry
 from ares.records import ExperienceCheckpoint
 from ares.values import Codec, types_in
 from ares.walk import facts as f
+from ares.walk.state import Instance
 from ares.walk.table import Phase
 from ares.walk.walk import Walk
 from ares.workflow import Call, Graph, WorkflowFingerprint, compare
@@ -107,6 +108,77 @@ def read(kind: str, path: str, body: Any, codec: Codec | None) -> f.Fact | Note:
     return decode(kind, path, body, codec)
 
 
+class Replaying:
+    """A replay under way: takes in one entry after another.
+
+    Args:
+        graph: the definition that the journal is applied to, whether or not it is of that one.
+        execution_id: whose journal it is.
+        store: where that stands, for messages.
+    """
+
+    def __init__(self, graph: Graph, execution_id: str, store: str) -> None:
+        self.walk = Walk(graph, execution_id)
+        self.created: f.Created | None = None
+        self._graph = graph
+        self._store = store
+        self._fingerprint = WorkflowFingerprint("", "", {}, "{}")
+        self._remembered: dict[tuple[str, int, str], Any] = {}
+        self._asked_at: dict[str, int] = {}
+        self._seq = 0
+
+    @property
+    def is_same_workflow(self) -> bool:
+        """Whether the execution went on last with the definition that the journal is applied to."""
+        return self._fingerprint.digest == self._graph.fingerprint.digest
+
+    def count(self, seq: int) -> None:
+        """The entry of this number comes next.
+
+        Raises:
+            StoreError: another one should.
+        """
+        self._seq += 1
+        if seq != self._seq:
+            problem = f"the journal has a hole: {self._seq} is missing, {seq} is there"
+            raise StoreError(self._store, problem, self.walk.state.execution_id)
+
+    def add(self, fact: f.Fact | Note, at: int) -> Instance | None:
+        """Take in what an entry says, which was written then, in nanoseconds since the epoch. Returns the instance that
+        it was about; None also for what was passed over."""
+        if isinstance(fact, Remembered):
+            self._remembered[fact.path, fact.born, fact.key] = fact.value
+            return None
+        if isinstance(fact, Note):
+            return None
+        match fact:
+            case f.Asked():
+                self._asked_at[fact.path] = at
+            case f.Created():
+                self.created = fact
+                self._fingerprint = fingerprint_in(fact)
+            case f.Resumed() if fact.nodes is not None:
+                self._fingerprint = fingerprint_in(fact)
+        if isinstance(fact, f.Created | f.Resumed):
+            # Of another definition: facts about steps that are not there, or are something else, are passed over.
+            state = self.walk.state
+            state.lenient = state.lenient or bool(compare(self._fingerprint, self._graph.fingerprint))
+        return self.walk.apply(fact)
+
+    def end(self) -> Replay:
+        """That was all.
+
+        Raises:
+            StoreError: it does not begin with its beginning.
+        """
+        state = self.walk.state
+        if self.created is None:
+            raise StoreError(self._store, "the journal is empty", state.execution_id)
+        if state.lenient:
+            state.root.inputs = _inputs_now(self._graph, self.created)
+        return Replay(self.walk, self.created, self._remembered, self._fingerprint, self._seq, self._asked_at)
+
+
 def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Codec, store: str) -> Replay:
     """Apply a journal.
 
@@ -114,44 +186,12 @@ def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Cod
         StoreError: it has a hole, or does not begin with its beginning.
         SerializationError: an entry cannot be read.
     """
-    walk = Walk(graph, execution_id)
-    remembered: dict[tuple[str, int, str], Any] = {}
-    asked_at: dict[str, int] = {}
-    created: f.Created | None = None
-    fingerprint = WorkflowFingerprint("", "", {}, "{}")
-    seq = 0
-    for seq, entry in _without_holes(entries, execution_id, store):  # noqa: B007 - the last one is needed
-        if entry.kind in _UNNEEDED:
-            continue
-        fact = read(entry.kind, entry.path, entry.body, codec)
-        if isinstance(fact, Remembered):
-            remembered[fact.path, fact.born, fact.key] = fact.value
-            continue
-        match fact:
-            case f.Asked():
-                asked_at[fact.path] = entry.at
-            case f.Created():
-                created = fact
-                fingerprint = fingerprint_in(fact)
-            case f.Resumed() if fact.nodes is not None:
-                fingerprint = fingerprint_in(fact)
-        if fact is created or isinstance(fact, f.Resumed):
-            # Of another definition: facts about steps that are not there, or are something else, are passed over.
-            walk.state.lenient = walk.state.lenient or bool(compare(fingerprint, graph.fingerprint))
-        walk.apply(fact)  # type: ignore[arg-type] # every other note was passed over above
-    if created is None:
-        raise StoreError(store, "the journal is empty", execution_id)
-    if walk.state.lenient:
-        walk.state.root.inputs = _inputs_now(graph, created)
-    return Replay(walk, created, remembered, fingerprint, seq, asked_at)
-
-
-def _without_holes(entries: Iterator[Entry], execution_id: str, store: str) -> Iterator[tuple[int, Entry]]:
-    """Entries with their numbers."""
-    for seq, entry in enumerate(entries, 1):
-        if entry.seq != seq:
-            raise StoreError(store, f"the journal has a hole: {seq} is missing, {entry.seq} is there", execution_id)
-        yield seq, entry
+    replaying = Replaying(graph, execution_id, store)
+    for entry in entries:
+        replaying.count(entry.seq)
+        if entry.kind not in _UNNEEDED:
+            replaying.add(read(entry.kind, entry.path, entry.body, codec), entry.at)
+    return replaying.end()
 
 
 def _inputs_now(graph: Graph, created: f.Created) -> dict[str, Any]:
@@ -221,4 +261,4 @@ def check_drift(found: Replay, graph: Graph) -> None:
         )
 
 
-__all__ = ["Replay", "check_drift", "check_inputs", "codec_for", "fold", "nodes_of", "read", "replay"]
+__all__ = ["Replay", "Replaying", "check_drift", "check_inputs", "codec_for", "fold", "nodes_of", "read", "replay"]

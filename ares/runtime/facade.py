@@ -18,7 +18,8 @@ from ares.bus import PluginBus
 from ares.bus.health import PluginHealth
 from ares.context import StepContext
 from ares.engine.attempt import Attempt, current
-from ares.engine.definitions import Definition
+from ares.engine.decisions import Decision
+from ares.engine.definitions import Definition, Definitions
 from ares.engine.driver import Driver
 from ares.engine.engine import Begun, Engine, RunRequest, new_id
 from ares.engine.execution import Execution
@@ -539,6 +540,21 @@ class Runtime:
             ExecutionNotFoundError: there is none.
         """
         return self._reader().checkpoint(execution_id)
+
+    def decisions(self, execution_id: str, workflow: Workflow) -> Iterator[Decision]:
+        """What was decided at the branch points of an execution, in order, each with what routers were shown: so that
+        others can be asked the same (``Decision.ask``). Reads only, and claims nothing.
+
+        Args:
+            execution_id: which one; it may still be walked.
+            workflow: its definition.
+
+        Raises:
+            ExecutionNotFoundError: there is none.
+            ExecutionConflictError: it is of another workflow.
+            DefinitionError: the workflow cannot run.
+        """
+        return self._reader().decisions(execution_id, Definitions(self._agents).define(workflow))
 
     def prune(self, older_than: timedelta, *, compact: bool = False) -> int:
         """Delete the executions that ended more than ``older_than`` ago; those that have not ended stay.

@@ -5,7 +5,9 @@ from typing import Any, Protocol
 
 import attrs
 
+from ares.engine.decisions import Decision, decisions
 from ares.engine.definitions import Definition
+from ares.errors import ExecutionConflictError
 from ares.events import Event, instant
 from ares.journal.fold import Fold
 from ares.journal.protocol import Entry, ExecutionRow
@@ -17,6 +19,10 @@ from ares.walk import facts as f
 
 class Source(Protocol):
     """What can be read from: a store, or the journal in front of it."""
+
+    @property
+    def name(self) -> str:
+        """See ``Store``."""
 
     def entries(self, execution_id: str, after: int = 0) -> Iterator[Entry]:
         """See ``Store``."""
@@ -99,6 +105,17 @@ class Reader:
         row = self._source.execution(execution_id)
         for entry, body in self._bodies(row, after):
             yield event_of(execution_id, entry, body)
+
+    def decisions(self, execution_id: str, definition: Definition) -> Iterator[Decision]:
+        """What was decided at its branch points, as ``definition`` has them.
+
+        Raises:
+            ExecutionConflictError: it is of another workflow.
+        """
+        row = self._source.execution(execution_id)
+        if row.workflow_id != definition.id:
+            raise ExecutionConflictError(execution_id, f"another workflow, {row.workflow_id!r}")
+        return decisions(definition, execution_id, self._source.entries(execution_id), self._source.name)
 
     def _bodies(self, row: ExecutionRow, after: int) -> Iterator[tuple[Entry, Any]]:
         known = self._known(row.workflow_id)

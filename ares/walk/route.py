@@ -6,7 +6,7 @@ may write one variable in no order.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ares.errors import RouteError
 from ares.walk.facts import Routed, Unrouted
@@ -14,6 +14,10 @@ from ares.walk.instance import Instance
 from ares.walk.judge import describe
 from ares.workflow.policies import OnNoRoute
 from ares.workflow.spec import StepSpec
+
+#: How the problem begins where everybody abstained, and where nobody was asked.
+_NOBODY: Final = "no route: "
+UNASKED: Final = "no route was asked for: "
 
 
 def check_route(instance: Instance, targets: Iterable[str]) -> RouteError | None:
@@ -68,6 +72,16 @@ def unrouted(instance: Instance, error: RouteError, traceback: str = "") -> Unro
     return Unrouted(instance.path, instance.scope.round, instance.epoch, describe(error, traceback), exception=error)
 
 
+def nobody_decided(fact: Unrouted) -> bool:
+    """Whether there is no route because everybody abstained: not one that cannot be followed, or was not asked for."""
+    return fact.error.message.startswith(str(RouteError(fact.path, _NOBODY)))
+
+
+def nobody_was_asked(fact: Unrouted) -> bool:
+    """Whether there is no route because the walk had to end before anybody was asked for one."""
+    return fact.error.message.startswith(str(RouteError(fact.path, UNASKED)))
+
+
 def _checked(instance: Instance, targets: Iterable[str], chose: str) -> RouteError | None:
     graph, node = instance.scope.graph, instance.node
     found: dict[int, None] = {}
@@ -92,7 +106,7 @@ def _nobody_decided(instance: Instance, abstained: tuple[str, ...] | None) -> Ro
         problem = "it chose no branch and has no router"
         if abstained:
             problem = "its router abstained" if abstained == ("router",) else f"{', '.join(abstained)} abstained"
-        return unrouted(instance, RouteError(instance.path, f"no route: {problem}", _permitted(instance)))
+        return unrouted(instance, RouteError(instance.path, f"{_NOBODY}{problem}", _permitted(instance)))
     targets = _permitted(instance) if on_no_route is OnNoRoute.ALL else ()
     return _routed(instance, targets, "fallback", f"on_no_route={on_no_route.value}", abstained)
 

@@ -41,7 +41,7 @@ from ares.walk.agenda import Agenda, Command, CutShort, RetryIn, StartTimer, Wor
 from ares.walk.conclude import child_verdict, execution_end
 from ares.walk.instance import CUTTING, Instance, Scope
 from ares.walk.readiness import verdict
-from ares.walk.route import unrouted
+from ares.walk.route import UNASKED, unrouted
 from ares.walk.state import State
 from ares.walk.stopping import is_cut, may_begin, may_retry, stop_of
 from ares.walk.table import FINAL, Phase
@@ -225,7 +225,7 @@ class Walk:
     def _leave_unrouted(self, instance: Instance) -> None:
         """No branch of it can begin any more; a resume asks."""
         permitted = instance.scope.graph.ids(instance.node.branches)
-        error = RouteError(instance.path, f"no route was asked for: {stop_of(instance)}", permitted)
+        error = RouteError(instance.path, f"{UNASKED}{stop_of(instance)}", permitted)
         self._agenda.emit(unrouted(instance, error), instance)
 
     # --- scopes -----------------------------------------------------------------------------------------

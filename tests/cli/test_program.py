@@ -12,7 +12,17 @@ from ares.cli.app import app
 from tests.cli.command import ROOT, ares, environment, flow, forked
 
 DOCS = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]  # it is a group
+
+
+def commands(group: Any, prefix: str = "") -> dict[str, Any]:
+    """All commands, those of groups by both names."""
+    found = {}
+    for name, each in group.commands.items():
+        found |= commands(each, f"{prefix}{name} ") if hasattr(each, "commands") else {prefix + name: each}
+    return found
+
+
+COMMANDS = commands(get_command(app))
 
 
 def section(command: str) -> str:
