@@ -24,6 +24,7 @@ import attrs
 
 from ares import Plugin, Runtime, Workflow
 from ares.plugins import (
+    ArenaPlugin,
     BasicRecoveryPlugin,
     CheckpointPlugin,
     EvolutionRouter,
@@ -34,6 +35,7 @@ from ares.plugins import (
     MemoryRouter,
     ObserverPlugin,
     Rule,
+    StrategyEvolution,
     ToolPlugin,
 )
 from benchmarks import machine
@@ -57,6 +59,8 @@ PLUGINS: dict[str, Make] = {
     "ToolPlugin": lambda _folder: ToolPlugin(),
     "BasicRecoveryPlugin": lambda _folder: BasicRecoveryPlugin(),
     "ExperienceMemory": lambda folder: ExperienceMemory(folder / "experience.db"),
+    "StrategyEvolution": lambda folder: StrategyEvolution(folder / "study.log", ["agent"]),
+    "ArenaPlugin": lambda _folder: ArenaPlugin(),
     "ExpressionRouter": lambda _folder: ExpressionRouter([_rule()]),
     "MemoryRouter": lambda _folder: MemoryRouter(),
     "EvolutionRouter": lambda _folder: EvolutionRouter({"agent": "s1"}),

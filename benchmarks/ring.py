@@ -41,6 +41,7 @@ from ares.plugins import (
     MemoryRouter,
     ObserverPlugin,
     Rule,
+    StrategyEvolution,
     ToolPlugin,
 )
 from ares.records import ExecutionOutcome, ExecutionState, ExecutionStatus
@@ -174,6 +175,7 @@ SUBJECTS: Final = (
     Subject("guard", ("before_step",)),
     Subject("memory", ("advise_route",), "m", ("advise_route",)),
     Subject("strategy", ("recommend", "record_outcome"), "e", ("recommend",)),
+    Subject("strategies", ("recommend", "record_outcome", "after_execution")),
     Subject("memory-router", ("route", "before_step", *_RUNS), "m", ("route",)),
     Subject("evolution-router", ("route",), "e", ("route",)),
     Subject("expression", ("route",), "x", ("route",)),
@@ -189,6 +191,7 @@ EXTRA: Final[Mapping[str, tuple[str, Capability, Callable[[str], tuple[Any, ...]
     "checkpoint.flush_all": ("flush_all", Capability.CHECKPOINT, lambda _: ()),
     "watcher.flush": ("flush", Capability.OBSERVER, lambda run: (run,)),
     "strategy.record_outcome": ("record_outcome", Capability.EVOLUTION, lambda run: (_outcome(run),)),
+    "strategies.record_outcome": ("record_outcome", Capability.EVOLUTION, lambda run: (_outcome(run),)),
     "rounds.should_execute_round": ("should_execute_round", Capability.LOOP, lambda run: (2, _state(run))),
     "rounds.on_round_end": ("on_round_end", Capability.LOOP, lambda run: (1, _state(run))),
 }
@@ -305,6 +308,7 @@ class Ring:
             Guard(),
             Memory(),
             Strategy(),
+            StrategyEvolution(self._folder / "study.log", ["critic"], steps=["elsewhere"], name="strategies"),
             MemoryRouter(),
             EvolutionRouter({"critic": "e_left"}),
             ExpressionRouter([Rule(lambda output, _: output == "x", "x_left")]),

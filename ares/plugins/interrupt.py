@@ -12,7 +12,7 @@ import attrs
 
 from ares.context import Context
 from ares.events import Delivery, EventFilter, EventType
-from ares.plugin import Plugin
+from ares.plugin import Capability, Plugin
 
 #: What ends questions other than their answers. Ends of steps are not among them: there are many, and few had asked.
 _ENDS: Final = (EventType.WORKFLOW_COMPLETED, EventType.WORKFLOW_FAILED, EventType.WORKFLOW_CANCELLED)
@@ -50,6 +50,7 @@ class InterruptPlugin(Plugin):
     """
 
     name = "interrupt"
+    capabilities = frozenset({Capability.OBSERVER})
 
     def __init__(self, notify: Callable[[OpenQuestion], None] | None = None, *, buffer: int = 1024) -> None:
         self.buffer = buffer

@@ -66,6 +66,7 @@ def test_without_a_target_the_built_in_ones_are_listed(tmp_path: Path) -> None:
         ["PLUGIN", "VERSION", "CAPABILITIES", "STATE"],
         ["checkpoint", "ares-workflow", __version__, "checkpoint", "running"],
         ["observer", "ares-workflow", __version__, "observer", "running"],
+        ["interrupt", "ares-workflow", __version__, "observer", "running"],
         ["tool", "ares-workflow", __version__, "tool", "running"],
     ]
     assert list(tmp_path.iterdir()) == []

@@ -19,6 +19,7 @@ from ares.plugins import (
     MemoryRouter,
     ObserverPlugin,
     Rule,
+    StrategyEvolution,
     ToolPlugin,
 )
 from ares.records import StepFailure
@@ -76,6 +77,12 @@ class TestExperienceMemory(MemoryContract):
     @pytest.fixture
     def make_plugin(self, tmp_path: Path) -> Make:
         return lambda: ExperienceMemory(tmp_path / "experience.db")
+
+
+class TestStrategyEvolution(EvolutionContract):
+    @pytest.fixture
+    def make_plugin(self, tmp_path: Path) -> Make:
+        return lambda: StrategyEvolution(tmp_path / "study.log", ["careful", "quick"])
 
 
 class TestRecordingPlugin(PluginContract):
