@@ -14,6 +14,7 @@ import pytest
 
 if TYPE_CHECKING:
     from ares.bus import PluginBus
+    from ares.plugins import ArenaPlugin
     from ares.testing.crashing import CrashPoint
     from ares.testing.processes import ChildProcess, Nursery
     from ares.testing.recorder import RecordingPlugin
@@ -107,3 +108,15 @@ def crash_after() -> Callable[..., "CrashPoint"]:
 
     _mark_test_process()
     return crash_after
+
+
+@pytest.fixture
+def ares_arena() -> Iterator["ArenaPlugin"]:
+    """An arena that makes plugins, steps or the store of a Runtime fail: schedule faults, then run inside
+    ``with ares_arena.injecting(runtime.bus)``. Its seed is 0. The faults that are left are taken back at the end."""
+    from ares.plugins import ArenaPlugin
+
+    arena = ArenaPlugin()
+    yield arena
+    for fault in arena.faults:
+        arena.cancel_fault(fault)
