@@ -174,7 +174,7 @@ def test_a_map_whose_source_was_skipped_is_skipped(walking):
         )
     )
 
-    hand.answer("list", False)
+    hand.check_condition("list", False)
     hand.run_all("other", "z")
 
     assert hand.reason("m") == "upstream_skipped: list"
@@ -186,7 +186,7 @@ def test_a_map_whose_source_was_skipped_is_skipped(walking):
 def test_even_an_always_map_needs_its_list(walking, source, reason):
     hand = walking(flow(step("list", condition=nothing), step("m", map_over="list", trigger=Trigger.ALWAYS)))
 
-    hand.answer("list", source == "fails")
+    hand.check_condition("list", source == "fails")
     if source == "fails":
         hand.run_and_fail("list", NO)
 
