@@ -94,6 +94,8 @@ def rests(scope: Scope) -> bool:
     """
     waits = False
     for each in scope.live():
+        if not each.remaining:
+            return False  # what it belongs to ends, or is being asked whether to try again
         for instance in each.instances:
             if instance.phase is Phase.OPEN:
                 if instance.parts is not None and not _elements_rest(instance, instance.parts):

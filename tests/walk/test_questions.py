@@ -1083,6 +1083,21 @@ def test_what_waits_for_a_place_that_is_taken_by_what_waits_rests(walking):
     assert hand.end == "COMPLETED"
 
 
+@pytest.mark.parametrize("path", ["c", "m[0]"])
+def test_a_sub_workflow_of_which_it_is_not_known_whether_it_is_tried_again_does_not_rest(walking, path):
+    part = {"workflow": flow(step("x"), id="child"), "retry": RetryPolicy(2)}
+    hand = walking(flow(step("list"), step("c", **part), step("m", map_over="list", **part), step("a", interrupt="?")))
+    hand.run("list", [0] if path == "m[0]" else [])
+    if path != "c":
+        hand.run("c/x")
+
+    hand.run_and_fail(f"{path}/x", NO)
+
+    assert not hand.rests
+    hand.judge(path, retryable=False)
+    assert hand.rests
+
+
 def test_what_ended_and_has_not_been_followed_yet_does_not_rest(walking):
     hand = walking(flow(step("a"), step("b", "a"), step("x", interrupt="?")))
     hand.start("a")
