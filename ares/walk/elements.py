@@ -99,6 +99,8 @@ def settle(agenda: Agenda, element: Instance) -> None:
     if element.phase in FINAL:
         parts.holding.pop(i, None)
         parts.unsettled.discard(i)
+        if element.phase is Phase.FAILED and not takes_elements(owner):
+            _withdraw_pending(parts)
     elif element.phase is Phase.RETRYING:
         parts.holding.pop(i, None)
         retry(agenda, element)
@@ -140,6 +142,13 @@ def stop(agenda: Agenda, owner: Instance, reason: f.SkipReason) -> None:
         if reason in CUTTING:
             agenda.command(CutShort(element, element.epoch, reason))
     conclude(agenda, owner)
+
+
+def _withdraw_pending(parts: Parts) -> None:
+    """No element begins any more, nor does one that was cut short begin again, though its work was taken."""
+    for i in [i for i, element in parts.active.items() if element.phase is Phase.PENDING]:
+        parts.withdraw(i)
+        parts.holding.pop(i, None)
 
 
 def _first(owner: Instance) -> int | None:

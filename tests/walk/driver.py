@@ -172,6 +172,8 @@ class Driver(Hand):
             if self.walk.state.accepts(fact, instance):
                 self.give(fact, instance)
                 return
+            self.walk.put_back(self.held.pop(instance.path))
+            return
         self.held.pop(instance.path)
         if instance.epoch != work.epoch or not _waits_for(work):
             return  # it was skipped, cut short or set back meanwhile

@@ -345,3 +345,17 @@ def test_a_walk_starts_no_thread(walking):
     opened(walking, [1]).run("m[0]", 1)
 
     assert set(threading.enumerate()) <= before
+
+
+def test_work_taken_for_an_element_that_was_cut_short_does_not_keep_a_failed_map_open(walking):
+    hand = walking(flow(step("list"), step("m", map_over="list")))
+    hand.run("list", [0, 1])
+    hand.start("m[0]")
+    hand.crash()
+    hand.resume()
+    assert hand.take() == ["m[0]", "m[1]"]
+
+    hand.run_and_fail("m[1]", ValueError("no"))
+    hand.walk.put_back(hand.held.pop("m[0]"))
+
+    assert (hand.take(), hand.end) == ([], "FAILED")

@@ -68,6 +68,7 @@ def test_a_map_asks_once_and_its_elements_do_not(walking):
     assert hand.asks == [("m", "")]
     hand.reply("m", YES)
     hand.run_all("m[0]", "m[1]")
+    assert [fact.path for fact in hand.facts if isinstance(fact, f.Asked)] == ["m"]
     assert hand.end == "COMPLETED"
 
 
@@ -207,6 +208,7 @@ def test_an_element_that_waits_frees_its_place_and_needs_one_again(walking):
     assert hand.take() == []
 
     hand.ask("m[0]")
+    assert not hand.rests
     hand.start("m[1]")
     hand.reply("m[0]", YES)
     assert hand.take() == []
@@ -246,6 +248,7 @@ def test_what_a_human_said_of_an_elements_outcome_needs_no_place(walking):
     hand.crash()
     hand.resume()
 
+    hand.check()
     hand.take_the_word("m[1]")
     hand.take_the_word("m[0]")
     assert hand.instance("m").output == ["a", "b"]
@@ -472,6 +475,35 @@ def test_a_no_to_the_unknown_outcome_of_an_element_leaves_it_unknown(walking):
     assert (hand.take(), hand.asks) == ([], [("m[0]", "outcome")])
 
 
+def test_whether_a_step_took_effect_is_asked_before_whether_it_may_begin(walking):
+    hand = walking(flow(step("up", trigger=Trigger.ALWAYS), step("pay", "up", delivery=ONCE, interrupt="?")))
+    hand.run("up")
+    hand.reply("pay", YES)
+    hand.run_and_fail("pay", NO)
+    hand.cancel()
+    hand.crash()
+
+    hand.resume(rerun="up", reopen=True)
+    hand.run("up")
+
+    assert (hand.take(), hand.asks) == ([], [("pay", "outcome")])
+
+
+def test_whether_it_took_effect_is_asked_first_even_where_the_answer_to_the_other_is_forgotten(walking):
+    clean = step("clean", delivery=ONCE, interrupt="?", trigger=Trigger.ALWAYS)
+    hand = walking(flow(step("c", workflow=flow(clean, id="child"), timeout=5.0, trigger=Trigger.ALWAYS)))
+    hand.reply("c/clean", YES)
+    hand.start("c/clean")
+    hand.crash()
+    hand.resume()
+    assert hand.asks == [("c/clean", "outcome")]
+    hand.crash()
+
+    hand.resume(rerun="c")
+
+    assert (hand.take(), hand.asks) == ([], [("c/clean", "outcome")])
+
+
 def test_an_element_that_is_to_run_again_does_so_unless_its_map_has_failed_meanwhile(walking):
     hand = walking(flow(step("list"), step("m", map_over="list", delivery=ONCE)))
     hand.run("list", [0, 1])
@@ -677,6 +709,8 @@ def test_an_open_question_outlives_its_process_and_so_does_its_attempt(walking, 
 
     assert hand.take() == []
     assert hand.asks == [(path, "k")]
+    if path != "a":
+        assert hand.instance("m").parts.holding == {}
     assert hand.rests
     hand.reply(path, YES)
     assert hand.go_on(path).attempt == 1
@@ -851,18 +885,20 @@ def test_a_resume_of_what_failed_does_not_ask_again_what_was_rejected(walking):
     assert hand.end == "COMPLETED"
 
 
-def test_a_step_that_waits_and_is_named_in_rerun_begins_anew(walking):
-    hand = walking(flow(step("a")))
-    hand.start("a")
-    hand.ask("a")
-    late = reply("a", hand)
+@pytest.mark.parametrize("path", ["a", "m[0]"])
+def test_what_waits_and_is_named_in_rerun_begins_anew(walking, path):
+    hand = walking(flow(step("list"), step("a"), step("m", map_over="list")))
+    hand.run("list", [0])
+    hand.start(path)
+    hand.ask(path)
+    late = reply(path, hand)
     hand.crash()
 
-    hand.resume(rerun="a")
+    hand.resume(rerun=path)
 
     assert hand.asks == []
-    assert not hand.walk.state.accepts(late)
-    hand.run("a")
+    refused(hand, late)
+    hand.run(path)
 
 
 def test_a_question_inside_a_sub_workflow_stays_open_when_its_neighbour_is_set_back(walking):
@@ -1011,6 +1047,20 @@ def test_an_answer_that_comes_before_its_question_is_settled_has_the_body_run_on
 
     taken = hand.take()
     assert sorted(taken) == ["a", "m[0]"]
+
+
+def test_what_follows_from_going_on_is_settled_with_the_end_of_the_body_alone(walking):
+    hand = walking(flow(step("a", retry=RetryPolicy(2))))
+    hand.start("a")
+    hand.ask("a")
+    hand.reply("a", YES)
+    hand.holds_back = True
+    hand.go_on("a")
+    hand.fail("a", NO)
+
+    hand.settle_all(order=(1, 0))
+
+    assert len(hand.retries) == 1
 
 
 # --- rest ------------------------------------------------------------------------------------------------------
