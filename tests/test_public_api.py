@@ -19,6 +19,8 @@ PROMISED = {
     # what a user writes
     "Workflow", "StepSpec", "StepDefaults", "StepContext", "Input", "Goto", "RetryPolicy", "RecoveryPolicy",
     "RecoveryStrategy", "Trigger", "Delivery", "OnItemFailure", "OnNoRoute", "ItemFailure", "SkipReason", "register",
+    # what a human is asked, and says
+    "Interrupt", "Question", "Approve", "Reject", "RunAgain", "Answer",
     # what runs it
     "Runtime", "Recovery", "Execution", "WorkflowResult", "Durability", "StepsOn",
     # what is seen of it
@@ -129,8 +131,12 @@ def test_every_exception_pickles_with_its_fields_and_has_a_sentence(kind: type[B
 def test_the_exceptions_are_one_tree_but_for_what_steps_raise() -> None:
     outside = {e.__name__ for e in exceptions() if not issubclass(e, AresError)}
 
-    assert outside == {"RetryAfter", "NotDone", "AttemptEnded", "InjectedPanic"}
-    assert not issubclass(errors.AttemptEnded, Exception)
+    assert outside == {"RetryAfter", "NotDone", "AttemptEnded", "StepParked", "InjectedPanic"}
+    for unwinds in (errors.AttemptEnded, errors.StepParked):
+        assert not issubclass(unwinds, Exception)
+    for misuse in (errors.QuestionNotFoundError, errors.QuestionAnsweredError):
+        assert issubclass(misuse, errors.UsageError)
+    assert issubclass(errors.StepRejectedError, errors.StepError)
     assert issubclass(errors.StepTimeoutError, TimeoutError)
     assert issubclass(errors.ExecutionTimeoutError, TimeoutError)
 
@@ -150,7 +156,6 @@ def body() -> None:
 @pytest.mark.parametrize(
     ("feature", "options"),
     [
-        ("interrupt", {"interrupt": "Really?"}),
         ("executor", {"executor": "process"}),
         ("pool", {"pool": "gpu"}),
     ],
@@ -177,17 +182,6 @@ def test_a_loop_is_refused_by_name() -> None:
         wf.validate()
 
     assert raised.value.feature == "loop"
-
-
-@pytest.mark.parametrize(
-    ("feature", "options"),
-    [("interrupt_handler", {"interrupt_handler": lambda: None})],
-)
-def test_a_runtime_option_that_is_not_built_yet_is_refused_by_name(feature: str, options: dict[str, Any]) -> None:
-    with pytest.raises(NotBuiltError) as raised:
-        Runtime(**options)
-
-    assert raised.value.feature == feature
 
 
 def test_a_store_that_does_not_exist_yet_is_refused_by_name() -> None:

@@ -144,6 +144,15 @@ class Steps:
                 yield step
             left += reversed(step.parts())
 
+    def unfolded(self) -> Iterator[Step]:
+        """Every step that may move: all that it lies in has begun, and not ended."""
+        left = list(reversed(self.top.values()))
+        while left:
+            step = left.pop()
+            yield step
+            if step.status is StepStatus.RUNNING:
+                left += reversed(step.parts())
+
     # --- what definitions say ------------------------------------------------------------------------------------
 
     def define(self, nodes: Nodes) -> None:

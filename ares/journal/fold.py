@@ -172,7 +172,7 @@ class Fold:
 
     def questions(self) -> list[tuple[f.Asked, int]]:
         """The open questions, and when each was asked, in nanoseconds since the epoch."""
-        return [step.question for step in self._steps.listed() if step.question is not None]
+        return [step.question for step in self._steps.unfolded() if step.question is not None]
 
     # --- facts of an instance ------------------------------------------------------------------------------------
 
@@ -245,6 +245,7 @@ class Fold:
 
     def _on_skipped(self, fact: f.Skipped) -> None:
         step = self._moved(fact, StepStatus.SKIPPED)
+        step.error = None
         step.reason = f"{fact.reason}: {fact.origin}" if fact.origin else str(fact.reason)
 
     def _on_routed(self, fact: f.Routed) -> None:

@@ -30,6 +30,8 @@ _AFTER: Final = {
     f.After.SKIP: Stimulus.RECOVERED,
 }
 _BEGINS: Final = frozenset({Stimulus.STARTED, Stimulus.OPENED})
+#: Where a step stands when it asks, by why.
+_ASKS: Final = {Cause.BEFORE: Phase.PENDING, Cause.BODY: Phase.RUNNING, Cause.OUTCOME: Phase.RECONCILING}
 #: What can happen to an attempt that was about to begin, by what interceptors said of it.
 _DECIDES: Final = frozenset({Stimulus.DONE, Stimulus.DONE_UNROUTED, Stimulus.RETRY})
 
@@ -42,7 +44,8 @@ def admit(fact: f.InstanceFact, instance: Instance) -> Phase:
     """
     stimulus = _stimulus(fact, instance)
     target = TRANSITIONS.get((instance.phase, stimulus))
-    if target is None or (isinstance(fact, f.Completed) and instance.phase is not Phase.OPEN):
+    needed = Phase.OPEN if isinstance(fact, f.Completed) else _ASKS[fact.cause] if isinstance(fact, f.Asked) else None
+    if target is None or needed not in (None, instance.phase):
         raise IllegalTransition(fact.path, instance.phase, stimulus)
     if instance.epoch != fact.epoch:
         raise IllegalTransition(fact.path, f"in epoch {instance.epoch}", f"{stimulus} (epoch {fact.epoch})")
@@ -53,11 +56,10 @@ def admit(fact: f.InstanceFact, instance: Instance) -> Phase:
         raise IllegalTransition(fact.path, f"in attempt {instance.attempt}", f"{stimulus} (attempt {attempt})")
     if instance.index is not None and instance.phase is Phase.PENDING:
         _admit_element(instance, stimulus)
-    if begins:
-        if not _has_form(fact, instance):
-            raise IllegalTransition(fact.path, "a step of another kind", stimulus)
-        if not may_begin(instance):
-            raise IllegalTransition(fact.path, "not to begin any more", stimulus)
+    if begins and not _has_form(fact, instance):
+        raise IllegalTransition(fact.path, "a step of another kind", stimulus)
+    if (begins or stimulus is Stimulus.CONTINUED) and not may_begin(instance):
+        raise IllegalTransition(fact.path, "not to begin any more", stimulus)
     return target
 
 
@@ -89,6 +91,8 @@ def _of_answer(fact: f.Answered, instance: Instance) -> Stimulus:
     asked = instance.question
     if asked is None or asked.key != fact.key:
         raise IllegalTransition(fact.path, instance.phase, f"an answer to {fact.key!r}")
+    if not instance.is_inside_open:
+        raise IllegalTransition(fact.path, "inside what is not open", f"an answer to {fact.key!r}")
     if fact.action is AnswerAction.RUN_AGAIN:
         if asked.cause is not Cause.OUTCOME:
             raise IllegalTransition(fact.path, f"asked {asked.cause}", fact.action)

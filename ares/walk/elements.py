@@ -11,7 +11,7 @@ from ares.walk.agenda import Agenda, CutShort, Work, WorkKind
 from ares.walk.beginning import give_up, may_run, open_child, reconcile, retry
 from ares.walk.conclude import map_verdict
 from ares.walk.instance import CUTTING, NEW, Instance, Parts
-from ares.walk.questions import close, may_go_on
+from ares.walk.questions import close, is_told, may_go_on, wait
 from ares.walk.stopping import may_begin, may_retry, takes_elements
 from ares.walk.table import FINAL, Phase
 
@@ -26,13 +26,12 @@ def take_up(agenda: Agenda, owner: Instance) -> None:
     parts.queued = False
     for i, element in sorted(parts.active.items()):
         element.snapshot = owner.snapshot
-        if element.phase in (Phase.PENDING, Phase.ANSWERED):
+        if element.phase is Phase.PENDING:
             heapq.heappush(parts.due, i)
-        elif element.phase is Phase.WAITING:
-            agenda.follow(element)
-        else:
+            continue
+        if element.phase not in (Phase.WAITING, Phase.ANSWERED) and not is_told(element):
             parts.holding[i] = element
-            agenda.follow(element)
+        agenda.follow(element)
     offer(agenda, owner)
     conclude(agenda, owner)
 
@@ -100,6 +99,8 @@ def settle(agenda: Agenda, element: Instance) -> None:
     if element.phase in FINAL:
         parts.holding.pop(i, None)
         parts.unsettled.discard(i)
+        if element.phase is Phase.FAILED and not takes_elements(owner):
+            _withdraw_pending(parts)
     elif element.phase is Phase.RETRYING:
         parts.holding.pop(i, None)
         retry(agenda, element)
@@ -108,8 +109,9 @@ def settle(agenda: Agenda, element: Instance) -> None:
         return
     elif element.phase is Phase.WAITING:
         parts.holding.pop(i, None)
-        agenda.ask(element)
+        wait(agenda, element)
     elif element.phase is Phase.PENDING or (element.phase is Phase.ANSWERED and may_go_on(agenda, element)):
+        parts.holding.pop(i, None)  # if its answer came before its question was settled
         heapq.heappush(parts.due, i)
     offer(agenda, owner)
     conclude(agenda, owner)
@@ -134,12 +136,19 @@ def stop(agenda: Agenda, owner: Instance, reason: f.SkipReason) -> None:
         elif element.phase is Phase.WAITING:
             close(agenda, element)
         elif element.phase is Phase.ANSWERED and not may_retry(element):
-            give_up(agenda, element)
+            may_go_on(agenda, element)
         elif element.phase is Phase.OPEN:
             continue
         if reason in CUTTING:
             agenda.command(CutShort(element, element.epoch, reason))
     conclude(agenda, owner)
+
+
+def _withdraw_pending(parts: Parts) -> None:
+    """No element begins any more, nor does one that was cut short begin again, though its work was taken."""
+    for i in [i for i, element in parts.active.items() if element.phase is Phase.PENDING]:
+        parts.withdraw(i)
+        parts.holding.pop(i, None)
 
 
 def _first(owner: Instance) -> int | None:

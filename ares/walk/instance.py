@@ -17,7 +17,7 @@ from ares.records import ErrorInfo
 from ares.walk.facts import BLOCKING, Answered, Asked, SkipReason
 from ares.walk.table import Phase
 from ares.workflow.graph import Graph, Node
-from ares.workflow.policies import Trigger
+from ares.workflow.policies import ItemFailure, Trigger
 
 NO_ANSWERS: Final[Mapping[str, Answered]] = MappingProxyType({})
 
@@ -142,6 +142,18 @@ class Instance:
     def is_broken(self) -> bool:
         """Whether it makes its workflow fail."""
         return self.phase is Phase.FAILED or self.unrouted is not None
+
+    @property
+    def is_inside_open(self) -> bool:
+        """Whether all that it lies in is open, so that it may move."""
+        at = self
+        while at.index is not None or at.scope.owner is not None:
+            outer = at.map_step if at.index is not None else at.scope.owner
+            assert outer is not None
+            if outer.phase is not Phase.OPEN:
+                return False
+            at = outer
+        return True
 
     @property
     def map_step(self) -> "Instance":
@@ -327,6 +339,18 @@ def source_item(owner: Instance, index: int) -> Any:
     """The element that one instance of a map step works on."""
     assert owner.node.map_source is not None
     return owner.scope.instances[owner.node.map_source].output[index]
+
+
+def gathered(owner: Instance) -> list[Any]:
+    """The output of a map: its elements' in order, with an ItemFailure where one failed."""
+    parts = owner.parts
+    assert parts is not None
+    outputs = parts.outputs
+    for i, element in parts.failed.items():
+        error = living(element.exception, element.error)
+        assert error is not None
+        outputs[i] = ItemFailure(i, source_item(owner, i), error)
+    return outputs
 
 
 def living(exception: BaseException | None, info: ErrorInfo | None) -> BaseException | None:

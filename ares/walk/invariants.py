@@ -2,7 +2,8 @@
 
 from ares.errors import WalkError
 from ares.walk.instance import ACTIVE, BROKEN, DONE, Instance, Scope
-from ares.walk.questions import is_told
+from ares.walk.questions import is_told, rests
+from ares.walk.stopping import stop_of
 from ares.walk.table import FINAL, Phase
 from ares.walk.walk import Walk
 from ares.workflow.policies import Trigger
@@ -27,13 +28,16 @@ def check(walk: Walk, *, in_flight: int = 0, timers: int = 0) -> None:
     _must(len(state.scopes) == len(state.root.all()), "state", "has scopes that lie in nothing")
     for scope in state.root.live():
         _check_scope(scope)
-    waiting = {i.path for i in state.instances() if i.phase is Phase.WAITING}
+    waiting = {i.path for i in state.instances() if i.phase is Phase.WAITING and i.is_inside_open}
     _must(set(state.waiting) == waiting, "state", "does not know who waits")
+    stopped = [path for path, i in state.waiting.items() if stop_of(i) is not None]
+    _must(bool(in_flight) or not stopped, "state", f"{stopped[:3]} are to stop, and still wait")
     if state.ended is not None:
         left = [i.path for scope in state.root.live() for i in scope.instances if i.phase not in FINAL]
         _must(not left, "execution", f"ended, but {left[:3]} have not")
+        _must(not state.waiting, "execution", "ended with questions open")
     elif not in_flight and not timers:
-        _must(not walk.is_idle() or walk.waits(), "execution", "can do nothing any more, but has not ended")
+        _must(not walk.is_idle() or rests(state.root), "execution", "can do nothing any more, but has not ended")
 
 
 def _must(holds: bool, where: str, rule: str) -> None:

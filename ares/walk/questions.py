@@ -6,7 +6,7 @@ fact of the thread that ran it. The other two follow: the step's ``interrupt=``,
 """
 
 from ares.errors import OutcomeUnknownError, StepRejectedError
-from ares.questions import BEFORE_KEY, OUTCOME_KEY, Cause, Interrupt, OnReject
+from ares.questions import BEFORE_KEY, OUTCOME_KEY, AnswerAction, Cause, Interrupt, OnReject
 from ares.walk import facts as f
 from ares.walk.admission import is_no
 from ares.walk.agenda import Agenda
@@ -36,24 +36,37 @@ def ask_outcome(agenda: Agenda, instance: Instance) -> None:
     _ask(agenda, instance, OUTCOME_KEY, message, None, Cause.OUTCOME)
 
 
+def wait(agenda: Agenda, instance: Instance) -> None:
+    """A question is open: have whoever answers here asked, unless it is stopped meanwhile."""
+    if stop_of(instance) is None:
+        agenda.ask(instance)
+    else:
+        close(agenda, instance)
+
+
 def is_told(instance: Instance) -> bool:
     """Whether a human said that an at_most_once body took effect, and what it returned."""
-    asked = instance.question
-    told = asked is not None and asked.cause is Cause.OUTCOME and instance.answer is not None
-    return told and instance.phase is Phase.RECONCILING
+    asked, answer = instance.question, instance.answer
+    if instance.phase is not Phase.RECONCILING or asked is None or answer is None:
+        return False
+    # The answer may be an older one: that the body was to run again, after which its outcome is unknown anew.
+    return asked.cause is Cause.OUTCOME and answer.action is AnswerAction.APPROVE
 
 
 def may_go_on(agenda: Agenda, instance: Instance) -> bool:
-    """Whether the body of an instance may run again, now that its answer is in; if not, the instance ends here."""
+    """Whether the body of an instance may run again, now that its answer is in; if not, the instance ends here.
+
+    A No is its end whatever stops it. It says nothing of whether an at_most_once body took effect.
+    """
     asked, answer = instance.question, instance.answer
     assert asked is not None
     assert answer is not None
-    if is_cut(instance):
+    if not is_no(answer, asked):
+        if not is_cut(instance):
+            return True
         agenda.fail(instance, cut_short(instance, instance.error, instance.exception))
-    elif not is_no(answer, asked):
-        return True
     elif instance.index is not None:
-        agenda.fail(instance, StepRejectedError(instance.path, answer.feedback))
+        agenda.fail(instance, StepRejectedError(instance.path, answer.feedback), unknown=instance.unknown)
     else:
         agenda.skip(instance, f.SkipReason.REJECTED)
     return False
@@ -67,7 +80,9 @@ def close(agenda: Agenda, instance: Instance) -> None:
         assert stop is not None
         agenda.skip(instance, stop)
     elif instance.unknown:
-        agenda.fail(instance, OutcomeUnknownError(instance.path, stop_of(instance) or ""), unknown=True)
+        error = OutcomeUnknownError(instance.path, stop_of(instance) or "")
+        error.__cause__ = instance.exception
+        agenda.fail(instance, error, unknown=True)
     else:
         agenda.fail(instance, cut_short(instance, instance.error, instance.exception))
 
@@ -79,9 +94,11 @@ def rests(scope: Scope) -> bool:
     """
     waits = False
     for each in scope.live():
+        if not each.remaining:
+            return False  # what it belongs to ends, or is being asked whether to try again
         for instance in each.instances:
             if instance.phase is Phase.OPEN:
-                if instance.parts is not None and not _elements_rest(instance.parts):
+                if instance.parts is not None and not _elements_rest(instance, instance.parts):
                     return False
             elif instance.phase is Phase.WAITING:
                 waits = True
@@ -97,10 +114,14 @@ def _is_still(scope: Scope, instance: Instance) -> bool:
     return instance.phase in FINAL and instance.settled
 
 
-def _elements_rest(parts: Parts) -> bool:
-    return not (parts.queued or parts.unsettled) and all(
-        element.phase in (Phase.WAITING, Phase.OPEN) for element in parts.active.values()
-    )
+def _elements_rest(owner: Instance, parts: Parts) -> bool:
+    """Whether all elements of a map wait for answers, or for a place that one inside which somebody waits takes."""
+    if parts.queued or parts.unsettled:
+        return False
+    limit = owner.node.spec.max_concurrency
+    is_full = limit is not None and len(parts.holding) >= limit
+    due = set(parts.due) if is_full else ()
+    return all(e.phase in (Phase.WAITING, Phase.OPEN) or i in due for i, e in parts.active.items())
 
 
 def _waits_inside(instance: Instance) -> bool:

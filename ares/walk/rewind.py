@@ -70,7 +70,7 @@ def adopt(state: "State", epoch: int) -> None:
 
 def drop_inside(state: "State", instance: Instance) -> None:
     """Drop all that is inside a step: its elements, its child's steps, and theirs."""
-    state.waiting = {path: each for path, each in state.waiting.items() if not _lies_in(path, instance.path)}
+    _hush(state, instance.path)
     beside = instance.scope.inside
     starts = (instance.path + "/", instance.path + "[")
     for prefix in [p for p in beside if p.startswith(starts)] if instance.node.child is not None else ():
@@ -79,8 +79,11 @@ def drop_inside(state: "State", instance: Instance) -> None:
     instance.parts = instance.child = None
 
 
-def _lies_in(path: str, owner: str) -> bool:
-    return path.startswith((owner + "/", owner + "["))
+def _hush(state: "State", owner: str) -> None:
+    """What asks inside a step is asked no more, or not before that opens again."""
+    inside = (owner + "/", owner + "[")
+    if any(path.startswith(inside) for path in state.waiting):
+        state.waiting = {path: each for path, each in state.waiting.items() if not path.startswith(inside)}
 
 
 def _make_fresh(state: "State", entry: SetBack, epoch: int) -> None:
@@ -92,6 +95,7 @@ def _make_fresh(state: "State", entry: SetBack, epoch: int) -> None:
 
 def _reset(state: "State", instance: Instance, entry: SetBack, epoch: int) -> None:
     state.waiting.pop(instance.path, None)
+    _hush(state, instance.path)
     instance.phase = TRANSITIONS[instance.phase, Stimulus.SET_BACK]
     instance.epoch = epoch
     instance.attempt = instance.crashes = instance.recoveries = instance.granted = 0
@@ -116,11 +120,11 @@ def _reset_element(state: "State", entry: SetBack) -> None:
         return
     parts = owner.parts
     state.waiting.pop(entry.path, None)
+    _hush(state, entry.path)
     if parts.states[i] == ACTIVE:
         parts.withdraw(i)
     elif parts.states[i] != NEW:
         parts.forget(i)
     if entry.redo and entry.path + "/" in owner.scope.inside:
-        state.waiting = {path: each for path, each in state.waiting.items() if not _lies_in(path, entry.path)}
         for scope in owner.scope.inside.pop(entry.path + "/").all():
             del state.scopes[scope.prefix]

@@ -7,18 +7,18 @@ nobody. What happens *next* is decided in ``ares.walk.walk``.
 A fact is admitted before it takes effect (``ares.walk.admission``). One that is refused changes nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ares.errors import IllegalTransition
-from ares.questions import OUTCOME_KEY, AnswerAction
+from ares.questions import AnswerAction, Cause
 from ares.walk import facts as f
 from ares.walk import rewind, stopping
-from ares.walk.admission import admit
-from ares.walk.instance import ACTIVE, BROKEN, DONE, NEW, NO_ANSWERS, Instance, Parts, Scope, living, source_item
+from ares.walk.admission import admit, is_no
+from ares.walk.instance import ACTIVE, BROKEN, DONE, NEW, NO_ANSWERS, Instance, Parts, Scope, gathered, source_item
 from ares.walk.table import TRANSITIONS, Phase, Stimulus
 from ares.workflow.graph import Graph
-from ares.workflow.policies import Delivery, ItemFailure
+from ares.workflow.policies import Delivery
 
 __all__ = ["ACTIVE", "BROKEN", "DONE", "NEW", "Instance", "Parts", "Scope", "State", "source_item"]
 
@@ -51,7 +51,7 @@ class State:
         self.unsure: set[str] = set()
         #: The answers that bodies are given, by path and key, with the epoch in which the instance was made fresh last.
         self.answers: dict[str, tuple[int, dict[str, f.Answered]]] = {}
-        #: Those that wait for an answer, by path.
+        #: Those that wait for an answer, by path, in what is open.
         self.waiting: dict[str, Instance] = {}
         self._on_execution: dict[type, Callable[[Any, Instance | None], Instance | None]] = {
             f.Created: self._created,
@@ -188,7 +188,9 @@ class State:
         instance.snapshot = len(instance.scope.writes)
         if fact.length is None:
             self._open_scope(instance, fact.set_back)
-        elif instance.parts is None or instance.parts.length != fact.length:
+        elif instance.parts is not None and instance.parts.length == fact.length:
+            self._wait_on(instance.parts.active.values())
+        else:
             rewind.drop_inside(self, instance)
             instance.parts = Parts(fact.length)
 
@@ -210,7 +212,12 @@ class State:
             scope.overdue = False
             scope.stop = None
             rewind.set_back(self, set_back, self.epoch)
+            self._wait_on(scope.instances)
         owner.child = scope
+
+    def _wait_on(self, instances: Iterable[Instance]) -> None:
+        """What lay in a step that was set back, and asked, asks again now that it is open."""
+        self.waiting.update((each.path, each) for each in instances if each.phase is Phase.WAITING)
 
     def _succeeded(self, fact: f.Succeeded, instance: Instance) -> None:
         instance.attempt = fact.attempt
@@ -256,7 +263,7 @@ class State:
         instance.error = instance.exception = None
         if instance.is_map:
             assert instance.parts is not None
-            instance.output = _gathered(instance)
+            instance.output = gathered(instance)
             for i in sorted(instance.parts.writes):
                 instance.scope.writes.extend([(name, value, instance) for name, value in instance.parts.writes[i]])
             return
@@ -290,13 +297,16 @@ class State:
         instance.answer = None
 
     def _answered(self, fact: f.Answered, instance: Instance) -> None:
+        asked = instance.question
+        assert asked is not None
         instance.answer = fact
         if fact.action is AnswerAction.RUN_AGAIN:
             instance.granted += 1
             instance.retryable = True
             self._know(instance, unknown=False)
-        elif fact.key != OUTCOME_KEY:
-            # Of an outcome nothing is kept: the next one that is unknown is asked about anew.
+        elif asked.cause is not Cause.OUTCOME and not is_no(fact, asked):
+            # Of an outcome nothing is kept: the next one that is unknown is asked about anew. Nor is a No, which ends
+            # the step: should that be set back, it has to ask.
             answers = {**instance.answers, fact.key: fact}
             instance.answers = answers
             self.answers[instance.path] = (instance.born, answers)
@@ -389,15 +399,3 @@ class State:
             instance.crashes += crashed
             instance.retryable = True
             self._know(instance, unknown=unknown)
-
-
-def _gathered(owner: Instance) -> list[Any]:
-    """The output of a map: its elements' in order, with an ItemFailure where one failed."""
-    parts = owner.parts
-    assert parts is not None
-    outputs = parts.outputs
-    for i, element in parts.failed.items():
-        error = living(element.exception, element.error)
-        assert error is not None
-        outputs[i] = ItemFailure(i, source_item(owner, i), error)
-    return outputs

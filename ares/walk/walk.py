@@ -34,7 +34,7 @@ unfinished" can therefore be seen exactly, never guessed by the clock: it is a w
 been asked (``ares.walk.questions``), or a defect (``ares.walk.invariants``).
 """
 
-from ares.errors import RouteError, StepCancelledError
+from ares.errors import RouteError, StepCancelledError, StepRejectedError
 from ares.walk import beginning, elements, questions
 from ares.walk import facts as f
 from ares.walk.agenda import Agenda, Command, CutShort, RetryIn, StartTimer, Work, WorkKind
@@ -77,8 +77,10 @@ class Walk:
             case f.DeadlinePassed():
                 owner = instance or self.state.find(fact.path)
                 self._sweep(self.state.root if owner is None or owner.child is None else owner.child)
-            case f.Started():
+            case f.Started() | f.Continued():
                 pass  # what follows from the attempt's end is settled with that
+            case f.Asked() if instance is not None and instance.phase is not Phase.WAITING:
+                pass  # what follows from the answer, or whatever came first, is settled with that
             case _ if instance is not None:
                 self._agenda.follow(instance)
         self._run()
@@ -292,7 +294,7 @@ class Walk:
         elif instance.phase is Phase.WAITING:
             questions.close(self._agenda, instance)
         elif instance.phase is Phase.ANSWERED and not may_retry(instance):
-            beginning.give_up(self._agenda, instance)
+            questions.may_go_on(self._agenda, instance)
         elif instance.phase is Phase.ROUTING and reason in CUTTING:
             self._leave_unrouted(instance)
         if reason in CUTTING:
@@ -300,10 +302,10 @@ class Walk:
 
 
 def _may_be_retried(owner: Instance, fact: f.Failed) -> bool:
-    """Whether a sub-workflow that failed has attempts left, and failed of itself."""
+    """Whether a sub-workflow that failed has attempts left, and failed of itself, not by a stop or a No."""
     retry = owner.node.spec.retry
     has_attempts = retry is not None and owner.attempt < retry.max_attempts
-    return has_attempts and not isinstance(fact.exception, StepCancelledError)
+    return has_attempts and not isinstance(fact.exception, StepCancelledError | StepRejectedError)
 
 
 def _is_wanted(work: Work) -> bool:

@@ -19,6 +19,7 @@ from ares import ExecutionStatus, RetryPolicy, Runtime, StepContext, StepSpec, W
 from ares.journal.protocol import Append
 from ares.stores.sqlite import SqliteStore
 from tests.durability.stores import StoreWrapper
+from tests.walk.human import Human
 from tests.walk.reference import Interpreter, NotDetermined
 from tests.walk.script import show
 from tests.walk.strategies import Case, Features, cases
@@ -97,13 +98,14 @@ def test_a_random_workflow_ends_the_same_wherever_its_process_died(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Photographer(f"{folder}/ares.db")
-        with Runtime(store, max_workers=workers, durability=durability) as rt:
+        options: dict[str, Any] = {"max_workers": workers, "durability": durability, "interrupt_handler": Human(case)}
+        with Runtime(store, **options) as rt:
             usual = outline(case, rt.run(case.workflow, case.inputs, execution_id="e"))
         names = itertools.count()
         for moment in moments:
             db = f"{folder}/{next(names)}.db"
             case.script.calls = develop(store.pictures[int(moment * (len(store.pictures) - 1))], db)
-            with Runtime(db, max_workers=workers, durability=durability, workflows=[case.workflow]) as rt:
+            with Runtime(db, workflows=[case.workflow], **options) as rt:
                 if rt.execution("e").status is ExecutionStatus.INTERRUPTED:
                     assert outline(case, rt.resume("e")) == usual
                 result = rt.execution("e").result()

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from ares.errors import SerializationError
 from ares.journal.encoding import decode, encode
 from ares.journal.notes import Emitted, Note, Opaque, Recorded, Remembered, ToolCalled
+from ares.questions import AnswerAction, Cause, OnReject
 from ares.records import (
     ErrorEntry,
     ErrorInfo,
@@ -103,6 +104,7 @@ ENTRIES: dict[type, st.SearchStrategy[Any]] = {
     f.CancelRequested: st.builds(f.CancelRequested, texts),
     f.DeadlinePassed: st.builds(f.DeadlinePassed, texts, floats, ints),
     f.Interrupted: st.builds(f.Interrupted, tuples_of_texts, texts),
+    f.Waiting: st.builds(f.Waiting, tuples_of_texts),
     f.Ended: st.builds(f.Ended, statuses, st.none() | errors),
     f.Checked: st.builds(f.Checked, *place, st.booleans()),
     f.Started: st.builds(f.Started, *attempt),
@@ -122,6 +124,9 @@ ENTRIES: dict[type, st.SearchStrategy[Any]] = {
     f.Skipped: st.builds(f.Skipped, *place, st.sampled_from(f.SkipReason), texts),
     f.Routed: st.builds(f.Routed, *place, tuples_of_texts, texts, texts, scores, tuples_of_texts),
     f.Unrouted: st.builds(f.Unrouted, *place, errors),
+    f.Asked: st.builds(f.Asked, *attempt, texts, texts, values, st.sampled_from(Cause), st.sampled_from(OnReject)),
+    f.Answered: st.builds(f.Answered, *attempt, texts, st.sampled_from(AnswerAction), values, texts),
+    f.Continued: st.builds(f.Continued, *attempt),
     Remembered: st.builds(Remembered, texts, ints, ints, texts, values),
     ToolCalled: st.builds(ToolCalled, texts, ints, ints, texts, values, values, seconds, st.booleans(), texts),
     Emitted: st.builds(Emitted, texts, ints, ints, texts, mappings, texts),

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from ares.errors import RecordedError, WalkError
 from ares.journal.fold import Fold
 from ares.journal.notes import Emitted, Recorded, Remembered, ToolCalled
+from ares.questions import AnswerAction, Cause
 from ares.records import (
     ErrorEntry,
     ErrorInfo,
     ExecutionStatus,
     ExperienceCheckpoint,
+    InterruptEntry,
     LoopEntry,
     MemoryEntry,
     RouteEntry,
@@ -30,7 +32,7 @@ from ares.walk.state import DONE, Instance, State
 from ares.walk.table import STATUS, Phase
 from ares.workflow import Graph, ItemFailure
 from tests.walk.driver import Driver, Weather
-from tests.walk.strategies import Case, Features, cases
+from tests.walk.strategies import Case, cases
 
 BOOM = ErrorInfo("ValueError", "boom", "Traceback ...")
 SECOND = 1_000_000_000
@@ -462,6 +464,114 @@ def test_what_once_remembered_changes_nothing_but_the_version() -> None:
     assert fold(created("a"), Remembered("a", 1, 0, "k", 7)).step_states == fold(created("a")).step_states
 
 
+# --- questions ---------------------------------------------------------------------------------------------------
+
+W = StepStatus.WAITING
+CANNOT = ErrorInfo("ares.errors.OutcomeUnknownError", "who knows")
+
+
+def asked(path: str, key: str = "k", cause: Cause = Cause.BODY, attempt: int = 1) -> f.Asked:
+    return f.Asked(path, 1, 0, attempt, key, f"{key}?", None, cause)
+
+
+def answered(path: str, action: AnswerAction, key: str = "k", feedback: str = "") -> f.Answered:
+    return f.Answered(path, 1, 0, 1, key, action, 7, feedback)
+
+
+def questions(*entries: Any) -> list[tuple[str, str, int]]:
+    folding = Fold("audit-1")
+    for seq, entry in enumerate(entries, 1):
+        folding.add(seq, seq * SECOND, entry)
+    return [(question.path, question.key, at) for question, at in folding.questions()]
+
+
+def test_a_step_that_asks_waits_and_its_question_is_open_since_then() -> None:
+    entries = created("a", "b"), asked("a", "", Cause.BEFORE, 0), started("b"), asked("b")
+
+    assert statuses(fold(*entries)) == {"a": W, "b": W}
+    assert questions(*entries) == [("a", "", 2 * SECOND), ("b", "k", 4 * SECOND)]
+
+
+@pytest.mark.parametrize(
+    ("cause", "action", "status"),
+    [
+        (Cause.BEFORE, AnswerAction.APPROVE, P),
+        (Cause.BEFORE, AnswerAction.REJECT, W),
+        (Cause.BODY, AnswerAction.APPROVE, W),
+        (Cause.BODY, AnswerAction.REJECT, W),
+        (Cause.OUTCOME, AnswerAction.APPROVE, R),
+        (Cause.OUTCOME, AnswerAction.REJECT, W),
+        (Cause.OUTCOME, AnswerAction.RUN_AGAIN, P),
+    ],
+)
+def test_where_an_answer_leads_depends_on_what_was_asked(
+    cause: Cause, action: AnswerAction, status: StepStatus
+) -> None:
+    entries = created("a"), started("a"), asked("a", cause=cause), answered("a", action)
+
+    assert statuses(fold(*entries)) == {"a": status}
+    assert questions(*entries) == []
+
+
+def test_a_body_that_goes_on_is_under_way() -> None:
+    entries = created("a"), started("a"), asked("a"), answered("a", AnswerAction.APPROVE), f.Continued("a", 1, 0, 1)
+
+    assert statuses(fold(*entries)) == {"a": R}
+    assert fold(*entries, f.Interrupted(("a",))).step_states["a"] == StepState("a", 1, P)
+
+
+def test_what_is_asked_and_answered_is_kept_in_words() -> None:
+    checkpoint = fold(created("a"), started("a"), asked("a"), answered("a", AnswerAction.REJECT, feedback="never"))
+
+    assert checkpoint.interrupt_history == (
+        InterruptEntry("a", "a", "k", "ask", "k?"),
+        InterruptEntry("a", "a", "k", "reject", "never"),
+    )
+
+
+def test_an_execution_waits_until_something_moves_again() -> None:
+    entries = created("a"), started("a"), asked("a"), f.Waiting(("a",))
+
+    assert fold(*entries).status is ExecutionStatus.WAITING
+    assert fold(*entries, answered("a", AnswerAction.APPROVE)).status is ExecutionStatus.RUNNING
+    assert fold(*entries, f.Resumed(1)).status is ExecutionStatus.RUNNING
+
+
+def test_a_step_that_is_skipped_has_no_error_of_what_led_there() -> None:
+    checkpoint = fold(
+        created("a"),
+        started("a"),
+        f.Failed("a", 1, 0, 1, CANNOT, f.After.RECONCILE, unknown=True),
+        asked("a", "outcome", Cause.OUTCOME),
+        answered("a", AnswerAction.REJECT, "outcome"),
+        f.Skipped("a", 1, 0, f.SkipReason.REJECTED),
+    )
+
+    assert (checkpoint.step_states["a"].reason, checkpoint.step_states["a"].error) == ("rejected", None)
+
+
+@pytest.mark.parametrize(
+    "back", [(f.SetBack("c"),), (f.SetBack("c", redo=True),), (f.SetBack("c/x"),), (f.SetBack("c"), f.SetBack("c/x"))]
+)
+def test_a_question_in_what_is_set_back_is_not_open(back: tuple[f.SetBack, ...]) -> None:
+    entries = created("c", "c/x"), f.Opened("c", 1, 0, 1), started("c/x"), asked("c/x"), f.Resumed(1, (), back)
+
+    assert questions(*entries[:-1]) == [("c/x", "k", 4 * SECOND)]
+    assert questions(*entries) == []
+
+
+def test_a_question_in_what_is_set_back_is_open_again_when_that_opens() -> None:
+    entries = (
+        created("c", "c/x"),
+        f.Opened("c", 1, 0, 1),
+        started("c/x"),
+        asked("c/x"),
+        f.Resumed(1, (), (f.SetBack("c"),)),
+    )
+
+    assert questions(*entries, f.Opened("c", 1, 1, 1)) == [("c/x", "k", 4 * SECOND)]
+
+
 # --- held against the walk ---------------------------------------------------------------------------------------
 
 
@@ -488,6 +598,12 @@ def same_as_the_walk(folding: Fold, state: State) -> None:
     checkpoint = folding.checkpoint()
     steps = checkpoint.step_states
     expected = {i.path: i for i in state.instances() if i.index is None or i.phase is not Phase.PENDING}
+    # That a step may not run twice is not in the journal: one that was cut short is PENDING there until it is asked.
+    for path in [p for p, i in expected.items() if i.phase is Phase.RECONCILING and i.index is not None]:
+        if path not in steps:
+            del expected[path]
+    open_ones = {path: i.question for path, i in state.waiting.items()}
+    assert {question.path: question for question, _ in folding.questions()} == open_ones
     done = {path: output for instance in state.instances() for path, output in done_elements(instance)}
     assert {path: shown(steps[path], instance) for path, instance in expected.items()} == {
         path: wanted(instance) for path, instance in expected.items()
@@ -522,7 +638,8 @@ def wanted(instance: Instance) -> tuple[Any, ...]:
 
 def shown(step: StepState, instance: Instance) -> tuple[Any, ...]:
     error = None if instance.phase is Phase.OPEN else step.error
-    return step.status, step.attempts, step.reason, error, plain(step.output)
+    status = R if instance.phase is Phase.RECONCILING and step.status is P else step.status
+    return status, step.attempts, step.reason, error, plain(step.output)
 
 
 def plain(value: Any) -> Any:
@@ -550,10 +667,6 @@ weathers = st.builds(
 )
 
 
-#: All but at_most_once: that a step may not run twice is not in the journal, so a cut one is only PENDING here.
-told = Features(at_most_once=False)
-
-
 #: Of the histories that nothing but plugins writes to yet.
 recorded = st.one_of(
     st.builds(lambda n: Recorded("a", "memory", MemoryEntry("a", "a", "q", n, 0.5, ())), st.integers()),
@@ -563,7 +676,7 @@ recorded = st.one_of(
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(cases(told), weathers, st.lists(st.tuples(st.integers(0, 60), recorded), max_size=6))
+@given(cases(), weathers, st.lists(st.tuples(st.integers(0, 60), recorded), max_size=6))
 def test_the_fold_of_a_journal_is_the_state_of_its_walk_at_every_entry(
     case: Case, weather: Weather, notes: list[tuple[int, Recorded]]
 ) -> None:

@@ -12,6 +12,7 @@ from ares.journal.encoding import decode, encode
 from ares.journal.notes import Emitted, Opaque, Recorded, Remembered, ToolCalled
 from ares.journal.protocol import Entry
 from ares.journal.view import decode_leniently, event_of
+from ares.questions import AnswerAction, Cause
 from ares.records import ErrorInfo, ExecutionStatus, MemoryEntry
 from ares.values import Codec
 from ares.walk import facts as f
@@ -33,6 +34,7 @@ def view(fact: Any, seq: int = 3) -> Any:
         (f.CancelRequested("enough"), EventType.WORKFLOW_CANCELLING),
         (f.DeadlinePassed("", 5.0), EventType.WORKFLOW_OVERDUE),
         (f.Interrupted(("a",), "closing"), EventType.WORKFLOW_INTERRUPTED),
+        (f.Waiting(("a",)), EventType.WORKFLOW_WAITING),
         (f.Ended(ExecutionStatus.COMPLETED), EventType.WORKFLOW_COMPLETED),
         (f.Ended(ExecutionStatus.FAILED, BOOM), EventType.WORKFLOW_FAILED),
         (f.Ended(ExecutionStatus.CANCELLED, ErrorInfo("", "enough")), EventType.WORKFLOW_CANCELLED),
@@ -47,6 +49,9 @@ def view(fact: Any, seq: int = 3) -> Any:
         (f.Skipped("a", 1, 0, f.SkipReason.CONDITION), EventType.STEP_SKIPPED),
         (f.Routed("a", 1, 0, ("b",), "router"), EventType.ROUTE_DECIDED),
         (f.Unrouted("a", 1, 0, BOOM), EventType.ROUTE_FAILED),
+        (f.Asked("a", 1, 0, 1, "price", "How much?"), EventType.INTERRUPT_CREATED),
+        (f.Answered("a", 1, 0, 1, "price", AnswerAction.APPROVE, 7), EventType.INTERRUPT_RESOLVED),
+        (f.Continued("a", 1, 0, 1), EventType.STEP_CONTINUED),
         (Remembered("a", 1, 0, "charge", 7), EventType.STEP_REMEMBERED),
         (ToolCalled("a", 1, 1, "http", [1], 2, 0.5, success=True), EventType.TOOL_CALLED),
         (Emitted("a", 1, 1, "file.parsed", {"lines": 3}), "file.parsed"),
@@ -101,6 +106,38 @@ def test_a_skipped_step_tells_the_step_that_is_the_reason() -> None:
     event = view(f.Skipped("report", 1, 0, f.SkipReason.UPSTREAM_FAILED, "fetch"))
 
     assert event.payload == {"path": "report", "round": 1, "reason": "upstream_failed: fetch"}
+
+
+def test_a_question_tells_all_there_is_to_know_of_it() -> None:
+    event = view(f.Asked("pay[2]", 1, 0, 3, "outcome", "Did it?", {"sum": 7}, Cause.OUTCOME))
+
+    assert event.payload == {
+        "path": "pay[2]",
+        "round": 1,
+        "attempt": 3,
+        "key": "outcome",
+        "message": "Did it?",
+        "payload": {"sum": 7},
+        "cause": "outcome",
+    }
+
+
+def test_an_answer_tells_what_was_said_to_which_question() -> None:
+    event = view(f.Answered("pay", 1, 0, 1, "price", AnswerAction.REJECT, 7, "too much"))
+
+    assert event.payload == {
+        "path": "pay",
+        "round": 1,
+        "attempt": 1,
+        "key": "price",
+        "action": "reject",
+        "value": 7,
+        "feedback": "too much",
+    }
+
+
+def test_an_execution_that_waits_tells_who_asks() -> None:
+    assert view(f.Waiting(("a", "c/b"))).payload == {"paths": ["a", "c/b"]}
 
 
 def test_an_emitted_event_has_the_payload_that_was_given_and_the_step_as_its_module() -> None:

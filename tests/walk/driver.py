@@ -1,8 +1,8 @@
 """Drives a scripted case through the pure walk in a random order, with crashes, cancels and everything else.
 
 Work is finished in any order, facts are committed as they were journaled and settled in any order, work is put back,
-deadlines pass, the process dies between any two facts and loses any uncommitted tail, or stops in good order, and ended
-executions are taken up again. One seed decides it all.
+questions are answered in any order, deadlines pass, the process dies between any two facts and loses any uncommitted
+tail, or stops in good order, and ended executions are taken up again. One seed decides it all.
 """
 
 import random
@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from ares.errors import AresError, NotDone, RouteError, StepCancelledError, UsageError
+from ares.questions import OUTCOME_KEY, AnswerAction, Approve, Cause, OnReject
 from ares.walk import facts as f
 from ares.walk.agenda import Work, WorkKind
 from ares.walk.instance import Instance, Scope, source_item
@@ -19,7 +20,7 @@ from ares.walk.judge import Failure, describe, judge
 from ares.walk.route import check_route, decide_route, unrouted
 from ares.walk.table import STATUS, Phase
 from ares.workflow import BindingKind
-from tests.walk.hand import Hand
+from tests.walk.hand import Hand, answered
 from tests.walk.reference import BOOM, Judge, Result
 from tests.walk.script import Boom, Fatal
 from tests.walk.snapshot import snapshot
@@ -96,7 +97,12 @@ class Driver(Hand):
             choices += [self._fire_one] * 2
         if self.cuts:
             choices.append(self._cut_one)
-        choices += self._troubles() if self.random.random() < 0.15 else []
+        troubles = self._troubles() if self.random.random() < 0.15 else []
+        if self.walk.state.waiting:
+            if not choices:
+                assert self.rests, "the walk waits, but does not rest"
+            choices += [self._answer_one] * 2
+        choices += troubles
         assert choices, "the walk is stuck"
         self.random.choice(choices)()
 
@@ -110,6 +116,8 @@ class Driver(Hand):
             troubles.append(self._let_a_deadline_pass)
         if self.weather.put_backs and self.held:
             troubles += [self._put_back] * 3
+        if any(i.question is not None for i in self.walk.state.instances()):
+            troubles.append(self._answer_in_vain)
         return troubles
 
     # --- work ----------------------------------------------------------------------------------------
@@ -124,20 +132,54 @@ class Driver(Hand):
             del self.held[work.instance.path]
             self.walk.put_back(work)
 
+    def _answer_one(self) -> None:
+        """A human answers one of the open questions."""
+        if self.rests and not (self.held or self.unsettled):
+            work = self.walk.next_work()
+            assert work is None, f"the walk rests, but has {work}"
+        path = self.random.choice(list(self.walk.state.waiting))
+        asked = self.instance(path).question
+        assert asked is not None
+        self.reply(path, self.case.script.reply(self.case.key_of(path), asked, len(self.outcomes().get(path, []))))
+
+    def _answer_in_vain(self) -> None:
+        """An answer comes to what is not asked, or in a way in which that cannot be answered."""
+        asked = self.random.choice([i.question for i in self.walk.state.instances() if i.question is not None])
+        wrong: list[dict[str, Any]] = [{"key": "stranger"}, {"epoch": asked.epoch - 1}, {"attempt": asked.attempt + 1}]
+        if asked.cause is not Cause.OUTCOME:
+            wrong.append({"action": AnswerAction.RUN_AGAIN})
+        if asked.path not in self.walk.state.waiting:
+            wrong.append({})  # too late
+        fact = attrs.evolve(answered(asked, Approve("in vain")), **self.random.choice(wrong))
+        assert not self.walk.state.accepts(fact)
+
+    def outcomes(self) -> dict[str, list[str]]:
+        """What was said of unknown outcomes, by path."""
+        words = {"approve": "yes", "reject": "no", "run_again": "again"}
+        said: dict[str, list[str]] = {}
+        for fact in self.facts:
+            if isinstance(fact, f.Answered) and fact.key == OUTCOME_KEY:
+                said.setdefault(fact.path, []).append(words[fact.action])
+        return said
+
     def _advance(self) -> None:
         work = self.random.choice(list(self.held.values()))
         instance = work.instance
         if work.kind is WorkKind.BODY and instance.phase is not Phase.RUNNING:
             fact: f.InstanceFact = f.Started(instance.path, 1, work.epoch, instance.attempt + 1)
+            if instance.phase is Phase.ANSWERED:
+                fact = f.Continued(instance.path, 1, work.epoch, instance.attempt)
             if self.walk.state.accepts(fact, instance):
                 self.give(fact, instance)
                 return
+            self.walk.put_back(self.held.pop(instance.path))
+            return
         self.held.pop(instance.path)
         if instance.epoch != work.epoch or not _waits_for(work):
             return  # it was skipped, cut short or set back meanwhile
         fact = self._outcome(work)
         if self.walk.state.accepts(fact, instance):
-            if work.kind is WorkKind.BODY:
+            if work.kind is WorkKind.BODY and not isinstance(fact, f.Asked):
                 self.runs.append((len(self.journal), instance.path))
                 self._check_snapshot(instance)
             self.give(fact, instance)
@@ -151,24 +193,38 @@ class Driver(Hand):
             match work.kind:
                 case WorkKind.CONDITION:
                     return f.Checked(*head, script.condition(key))
+                case WorkKind.RECONCILE if instance.node.reconcile is None:
+                    assert instance.answer is not None
+                    return f.Succeeded(*head, instance.attempt, instance.answer.value)
                 case WorkKind.RECONCILE:
                     return f.Succeeded(*head, instance.attempt, script.reconcile(key, path))
                 case WorkKind.VERDICT:
                     return self._verdict(instance)
                 case WorkKind.ROUTE:
                     return decide_route(instance, None if instance.node.router is None else script.route(key))
-            returned = script.run(key, path, self.ran()[path], self._given(instance))
-            if returned.goto is not None:
-                error = check_route(instance, returned.goto)
-                if error is not None:
-                    raise error
-            return f.Succeeded(*head, instance.attempt, returned.value, returned.writes, returned.goto)
+            return self._run(instance, key)
         except (Boom, Fatal, NotDone, AresError) as error:
             if work.kind is WorkKind.ROUTE:
                 return unrouted(instance, RouteError(path, f"its router raised {error!r}"))
             retryable = isinstance(error, Boom)
             failure = Failure(describe(error), error, retryable, not_done=isinstance(error, NotDone))
             return judge(instance, failure)
+
+    def _run(self, instance: Instance, key: str) -> f.Asked | f.Succeeded:
+        """How a run of a body ends, unless it raises."""
+        head, script = (instance.path, 1, instance.epoch, instance.attempt), self.case.script
+        heard: dict[str, Any] = {}
+        for number, said in enumerate(script.plans[key].asks):
+            answer = instance.answers.get(str(number))
+            if answer is None:
+                on_reject = OnReject.RETURN if said == "told" else OnReject.SKIP
+                return f.Asked(*head, str(number), "?", None, Cause.BODY, on_reject)
+            heard[str(number)] = answer.value
+        returned = script.run(key, instance.path, self.ran()[instance.path], self._given(instance), heard)
+        error = None if returned.goto is None else check_route(instance, returned.goto)
+        if error is not None:
+            raise error
+        return f.Succeeded(*head, returned.value, returned.writes, returned.goto)
 
     @staticmethod
     def _verdict(instance: Instance) -> f.Failed:
@@ -316,7 +372,7 @@ class Driver(Hand):
             overdue.add("")
         cancelled = state.cancelled is not None
         crashes = Counter(path for fact in self.facts if isinstance(fact, f.Resumed) for path in fact.in_flight)
-        return Judge(self.case, self.results(), self.ran(), cancelled, frozenset(overdue), crashes)
+        return Judge(self.case, self.results(), self.ran(), cancelled, frozenset(overdue), crashes, self.outcomes())
 
     def variables(self, scope: Scope) -> dict[str, Any]:
         """What the writes in a scope add up to."""

@@ -9,10 +9,11 @@ from typing import Any
 
 from ares.errors import NotDone, StepCancelledError
 from ares.journal.encoding import decode, encode
+from ares.questions import AnswerAction, Approve, Cause, OnReject, Reject, RunAgain
 from ares.records import ErrorInfo
 from ares.values import Codec
 from ares.walk import facts as f
-from ares.walk import invariants
+from ares.walk import invariants, questions
 from ares.walk.agenda import CutShort, RetryIn, StartTimer, Work, WorkKind
 from ares.walk.instance import Instance
 from ares.walk.judge import Failure, describe, judge
@@ -23,6 +24,21 @@ from ares.walk.walk import Walk
 from ares.workflow import Graph, Workflow
 
 _CODEC = Codec()
+
+
+Reply = Approve | Reject | RunAgain
+
+
+def answered(asked: f.Asked, reply: Reply) -> f.Answered:
+    """The fact that a question was answered."""
+    match reply:
+        case Approve():
+            said = AnswerAction.APPROVE, reply.value, reply.feedback
+        case Reject():
+            said = AnswerAction.REJECT, reply.value, reply.reason
+        case RunAgain():
+            said = AnswerAction.RUN_AGAIN, None, reply.feedback
+    return f.Answered(asked.path, asked.round, asked.epoch, asked.attempt, asked.key, *said)
 
 
 def created(graph: Graph, inputs: dict[str, Any] | None = None, timeout: float | None = None) -> f.Created:
@@ -163,12 +179,46 @@ class Hand:
         for path in paths:
             self.run(path, path)
 
-    def answer(self, path: str, holds: bool) -> None:
+    def check_condition(self, path: str, holds: bool) -> None:
         """The condition is evaluated."""
         work = self.work(path)
         assert work.kind is WorkKind.CONDITION
         instance = self.drop(path)
         self.give(f.Checked(path, instance.scope.round, instance.epoch, holds), instance)
+
+    def ask(self, path: str, key: str = "k", on_reject: str = "skip", payload: Any = None) -> None:
+        """The body under way asks, and is parked."""
+        instance = self.drop(path)
+        head = (path, instance.scope.round, instance.epoch, instance.attempt)
+        self.give(f.Asked(*head, key, f"{key}?", payload, Cause.BODY, OnReject(on_reject)), instance)
+
+    def reply(self, path: str, reply: Reply) -> None:
+        """A human answers the question that is open."""
+        instance = self.instance(path)
+        assert path in self.walk.state.waiting, f"{path} asks nothing"
+        assert instance.question is not None
+        self.give(answered(instance.question, reply), instance)
+
+    def go_on(self, path: str) -> Instance:
+        """A parked body runs again, with the answer."""
+        work = self.work(path)
+        assert work.kind is WorkKind.BODY, f"{path} has a {work.kind} to be done"
+        instance = work.instance
+        self.give(f.Continued(path, instance.scope.round, instance.epoch, instance.attempt), instance)
+        return instance
+
+    def ask_and_hear(self, path: str, reply: Reply, key: str = "k") -> None:
+        """The body under way asks, is answered, and runs again."""
+        self.ask(path, key)
+        self.reply(path, reply)
+        self.go_on(path)
+
+    def take_the_word(self, path: str) -> None:
+        """What a human said that an unknown outcome was becomes it."""
+        work = self.work(path)
+        assert work.kind is WorkKind.RECONCILE
+        assert work.instance.answer is not None
+        self.succeed(path, work.instance.answer.value)
 
     def route(self, path: str, answer: Any) -> None:
         """The router answers."""
@@ -266,6 +316,16 @@ class Hand:
         return tuple(i.path for i in self.walk.state.instances() if i.phase is Phase.RUNNING)
 
     # --- what one sees ---------------------------------------------------------------------------------
+
+    @property
+    def asks(self) -> list[tuple[str, str]]:
+        """The open questions: who asks, and by which key."""
+        return sorted((path, str(i.question and i.question.key)) for path, i in self.walk.state.waiting.items())
+
+    @property
+    def rests(self) -> bool:
+        """Whether all that is left waits for answers."""
+        return questions.rests(self.walk.state.root)
 
     def instance(self, path: str) -> Instance:
         """An instance, which is there."""

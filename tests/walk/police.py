@@ -2,13 +2,15 @@
 
 What a step ended as is ``reference``'s business; this is about what happened on the way: nothing begins too early,
 after a stop, or twice; no map runs more elements at once than it may; no at_most_once body runs again while nobody
-knows whether it took effect.
+knows whether it took effect; nothing runs on before a human has answered, and nobody is asked twice.
 """
 
 from collections.abc import Iterable, Iterator
 
+from ares.questions import AnswerAction, Cause, OnReject
 from ares.walk import facts as f
 from ares.workflow import Delivery, Graph, Node, OnItemFailure, Trigger
+from tests.walk.script import Script
 
 FINAL = ("COMPLETED", "FAILED", "SKIPPED")
 
@@ -20,8 +22,9 @@ class Forbidden(AssertionError):
 class Police:
     """What the facts so far say of each path."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, script: Script | None = None) -> None:
         self.graph = graph
+        self.script = script
         self.status: dict[str, str] = {}
         self.attempts: dict[str, int] = {}
         self.unknown: set[str] = set()
@@ -31,10 +34,17 @@ class Police:
         #: Prefixes whose time is up; empty for the execution's own.
         self.overdue: set[str] = set()
         self.ended = False
+        self.number = 0
+        #: What is open, by path.
+        self.questions: dict[str, f.Asked] = {}
+        #: By path and key, which fact answered; and which fact made a path forget its answers.
+        self.answers: dict[str, dict[str, int]] = {}
+        self.fresh: dict[str, int] = {}
 
     def read(self, facts: Iterable[f.Fact]) -> None:
         """Raise ``Forbidden`` at the first fact that must not be."""
         for number, fact in enumerate(facts):
+            self.number = number
             try:
                 self._see(fact)
             except AssertionError as error:
@@ -69,8 +79,10 @@ class Police:
 
     # --- facts -----------------------------------------------------------------------------------
 
-    def _see(self, fact: f.Fact) -> None:  # noqa: C901  # a case a fact
+    def _see(self, fact: f.Fact) -> None:  # noqa: C901, PLR0912  # a case a fact
         match fact:
+            case f.Asked() | f.Answered() | f.Continued():
+                self._talk(fact)
             case f.Started():
                 self._begins(fact.path, fact.attempt)
                 self.status[fact.path] = "RUNNING"
@@ -84,6 +96,7 @@ class Police:
                 self._deps_are_final(fact.path)
             case f.Succeeded() | f.Completed():
                 targets = getattr(fact, "targets", None)
+                self._has_heard(fact.path, in_body=self.status[fact.path] == "RUNNING")
                 *_, (_, _, node) = self._nodes(fact.path)
                 asks = bool(node.branches) and targets is None and not fact.path.endswith("]")
                 self._ends(fact.path, "ROUTING" if asks else "COMPLETED")
@@ -91,8 +104,7 @@ class Police:
             case f.Failed():
                 self._fails(fact)
             case f.Skipped():
-                assert self.status.get(fact.path, "PENDING") == "PENDING", "it has begun"
-                self._deps_are_final(fact.path)
+                self._skips(fact)
                 self._ends(fact.path, "SKIPPED")
             case f.Routed() | f.Unrouted():
                 assert self.status[fact.path] == "ROUTING"
@@ -107,7 +119,7 @@ class Police:
                 self._resumes(fact)
             case f.Ended():
                 assert not self.ended, "it had ended"
-                open_ones = [p for p, s in self.status.items() if s in ("RUNNING", "OPEN", "RETRYING", "ROUTING")]
+                open_ones = [p for p, s in self.status.items() if s not in (*FINAL, "PENDING", "UNROUTED")]
                 assert not open_ones, f"{open_ones} had not"
                 self.ended = True
 
@@ -124,7 +136,96 @@ class Police:
             self._element_begins(path, prefix + node.id, node, status)
         else:
             self._deps_are_final(path)
+            self._has_heard(path)
         self.attempts[path] = attempt
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def _talk(self, fact: f.Asked | f.Answered | f.Continued) -> None:
+        path, status = fact.path, self.status.get(fact.path, "PENDING")
+        assert fact.attempt == self.attempts.get(path, 0), f"in attempt {self.attempts.get(path, 0)}"
+        if isinstance(fact, f.Asked):
+            self._asks(fact, status)
+            self._ends(path, "WAITING")
+            self.questions[path] = fact
+        elif isinstance(fact, f.Answered):
+            assert status == "WAITING", f"it was {status}"
+            self._hears(fact, self.questions.pop(path))
+        else:
+            assert status == "ANSWERED", f"it was {status}"
+            assert not self._stops(path) - {"fail_fast"}, "it was to stop"
+            *_, (prefix, _, node) = self._nodes(path)
+            if path.endswith("]"):
+                self._element_begins(path, prefix + node.id, node, status)
+            self.status[path] = "RUNNING"
+
+    def _asks(self, fact: f.Asked, status: str) -> None:
+        *_, (_, _, node) = self._nodes(fact.path)
+        once = node.spec.delivery is Delivery.AT_MOST_ONCE
+        assert fact.key not in self.answers.get(fact.path, {}), "it has an answer"
+        match fact.cause:
+            case Cause.BEFORE:
+                assert status == "PENDING", f"it was {status}"
+                assert node.spec.interrupt == fact.message
+                assert not fact.path.endswith("]"), "its map has asked"
+                assert not self._stops(fact.path), "it was to stop"
+                self._deps_are_final(fact.path)
+            case Cause.BODY:
+                assert status == "RUNNING", f"it was {status}"
+                assert not once, "its body cannot run again"
+            case Cause.OUTCOME:
+                assert status == "RECONCILING", f"it was {status}"
+                assert fact.path in self.unknown, "it is known"
+                assert once, "it may run twice"
+                assert node.reconcile is None, "that can say so"
+                assert not self._stops(fact.path) - {"fail_fast"}, "it was to stop"
+
+    def _hears(self, fact: f.Answered, asked: f.Asked) -> None:
+        assert (fact.key, fact.epoch) == (asked.key, asked.epoch), f"{asked} was asked"
+        is_no = fact.action is AnswerAction.REJECT and asked.on_reject is OnReject.SKIP
+        if is_no:
+            self.status[fact.path] = "REJECTED"
+        elif fact.action is AnswerAction.RUN_AGAIN:
+            assert asked.cause is Cause.OUTCOME, "it has not run"
+            self.status[fact.path] = "PENDING"
+            self.unknown.discard(fact.path)
+        else:
+            self.status[fact.path] = {"before": "PENDING", "body": "ANSWERED", "outcome": "TOLD"}[asked.cause]
+            if asked.cause is not Cause.OUTCOME:
+                self.answers.setdefault(fact.path, {})[fact.key] = self.number
+
+    def _has_heard(self, path: str, *, in_body: bool = False) -> None:
+        """All that a step asks has been answered, before it begins or before its body ends."""
+        *_, (_, graph, node) = self._nodes(path)
+        heard = self.answers.get(path, {}).keys()
+        if node.spec.interrupt is not None and not path.endswith("]"):
+            assert "" in heard, "nobody let it begin"
+        if in_body and self.script is not None:
+            asks = self.script.plans[f"{graph.workflow.id}/{node.id}"].asks
+            assert heard >= {str(n) for n in range(len(asks))}, f"it heard only {set(heard)}"
+
+    def _skips(self, fact: f.Skipped) -> None:
+        status = self.status.get(fact.path, "PENDING")
+        match status:
+            case "REJECTED" | "OPEN":
+                assert fact.reason is f.SkipReason.REJECTED, "it has begun"
+                assert not fact.origin, "it was itself rejected"
+            case "WAITING":
+                assert self.questions.pop(fact.path).cause is Cause.BEFORE, "it has begun"
+                assert str(fact.reason) in self._stops(fact.path), "it was not to stop"
+            case _:
+                assert status == "PENDING", f"it was {status}"
+                assert fact.reason is not f.SkipReason.REJECTED or fact.origin, "nobody said No"
+        self._deps_are_final(fact.path)
+
+    def _forgets(self, path: str) -> None:
+        """What a path that is set back was answered before it, or what it lies in, was made fresh, is gone."""
+        ends = [n for n, c in enumerate(path) if c in "/["] + [len(path)]
+        last = max((self.fresh.get(path[:n], -1) for n in ends), default=-1)
+        kept = {key: number for key, number in self.answers.get(path, {}).items() if number > last}
+        self.answers[path] = kept
+
+    # --- ends ------------------------------------------------------------------------------------
 
     def _element_begins(self, path: str, owner: str, node: Node, status: str) -> None:
         assert self.status[owner] == "OPEN", "its map is not open"
@@ -153,6 +254,11 @@ class Police:
 
     def _fails(self, fact: f.Failed) -> None:
         *_, (_, _, node) = self._nodes(fact.path)
+        was_rejected = self.status.get(fact.path) == "REJECTED" or self.status.get(fact.path) == "OPEN"
+        assert was_rejected or fact.error.type_name != "StepRejectedError", "nobody said No"
+        assert self.status.get(fact.path) != "REJECTED" or fact.error.type_name == "StepRejectedError", "a No is a No"
+        if self.questions.pop(fact.path, None) is not None:
+            assert self._stops(fact.path), "it was not to stop"
         if fact.after is f.After.RECONCILE:
             self.status[fact.path] = "RECONCILING"
             self.unknown.add(fact.path)
@@ -196,6 +302,7 @@ class Police:
                 continue
             inside = [p for p in self.status if p.startswith((path + "/", path + "["))]
             if entry.fresh:
+                self.fresh[path] = self.number
                 elements = {p for p in self.unknown if p.startswith(path + "[") and "/" not in p[len(path) :]}
                 self.unknown -= {path} | (elements if entry.redo else set())
             for each in inside if entry.redo else [p for p in inside if self._is_failed_element(p, path)]:
@@ -208,6 +315,8 @@ class Police:
     def _forget(self, path: str) -> None:
         self._ends(path, "PENDING")
         self.attempts.pop(path, None)
+        self.questions.pop(path, None)
+        self._forgets(path)
 
 
 def _lies_in(path: str, prefix: str) -> bool:

@@ -8,6 +8,7 @@ caught, what a cancel cut short), because what only a race decides is permitted 
 Both see an outcome as ``Result``s by path, so that a shell's result can be judged as well as a walk's.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -75,7 +76,8 @@ def why_skipped(case: Case, graph: Graph, node: Node, results: Mapping[str, Resu
             if dep.status == FAILED:
                 return "upstream_failed", graph.nodes[d].id
             if dep.blocks:
-                return dep.reason, dep.origin
+                is_first = dep.reason == "rejected" and not dep.origin
+                return dep.reason, graph.nodes[d].id if is_first else dep.origin
         if node.branch_of is not None:
             point = graph.nodes[node.branch_of]
             chosen = results[point.id]
@@ -100,7 +102,10 @@ def why_skipped(case: Case, graph: Graph, node: Node, results: Mapping[str, Resu
         if source.status == FAILED:
             return "upstream_failed", graph.nodes[node.map_source].id
         if source.status == SKIPPED:
-            return (source.reason, source.origin) if source.blocks else ("upstream_skipped", "")
+            if not source.blocks:
+                return "upstream_skipped", ""
+            is_first = source.reason == "rejected" and not source.origin
+            return source.reason, graph.nodes[node.map_source].id if is_first else source.origin
     return None
 
 
@@ -115,8 +120,15 @@ def refusal(graph: Graph, point: Node, targets: tuple[str, ...]) -> str:
 
 
 def is_reconciled(result: Result) -> bool:
-    """Whether the body did not return: its output was found out."""
-    return isinstance(result.output, str) and result.output.startswith("reconciled ")
+    """Whether the body did not return: its output was found out, or a human said so."""
+    return isinstance(result.output, str) and result.output.startswith(("reconciled ", "told "))
+
+
+def rejected(path: str, attempts: int) -> Result:
+    """What becomes of what a human says No to: a step is skipped, an element fails."""
+    if path.endswith("]"):
+        return Result(FAILED, error="StepRejectedError", attempts=attempts)
+    return Result(SKIPPED, "rejected", attempts=attempts)
 
 
 def route_of(case: Case, graph: Graph, point: Node, result: Result) -> tuple[str, ...] | str:
@@ -175,6 +187,8 @@ class Interpreter:
         self.case = case
         self.results: dict[str, Result] = {}
         self.ran: Counter[str] = Counter()
+        #: How often a human was asked whether a body took effect.
+        self.outcomes: Counter[str] = Counter()
         #: Elements of which only a race says whether they began.
         self.open_to_chance: set[str] = set()
         #: What sub-workflow steps that failed had finished inside, by path.
@@ -221,6 +235,8 @@ class Interpreter:
         if node.condition is not None and not plan.holds:
             return Result(SKIPPED, "condition") if plan.holds is False else Result(FAILED, error=FATAL)
         path = prefix + node.id
+        if plan.before is False:
+            return rejected(path, 0)
         if node.map_source is None:
             result = self.one(graph, node, path, results, None, retried=retried)
         else:
@@ -255,20 +271,34 @@ class Interpreter:
             raise NotDetermined
         given = given_to(self.case, node, results, graph, item)
         key = f"{graph.workflow.id}/{node.id}"
-        for attempt in range(1, limit_of(node) + 1):
-            self.ran[path] += 1
-            try:
-                returned = self.case.script.run(key, path, self.ran[path] - 1, given)
-            except (Boom, Fatal) as error:
-                result = self.failed(node, key, path, error, attempt)
-                if result is not None:
-                    return result
-            else:
-                if node.branches and returned.goto is not None and refusal(graph, node, returned.goto):
-                    error_name = "OutcomeUnknownError" if node.spec.delivery is Delivery.AT_MOST_ONCE else "RouteError"
-                    return self.unknown(node, key, path, error_name, attempt)
-                return Result(COMPLETED, output=returned.value, attempts=attempt)
-        raise AssertionError("the last attempt neither returned nor failed for good")
+        if self.case.script.plans[key].is_rejected(path):
+            return rejected(path, 1)
+        results_of = (self.attempt(graph, node, path, given, attempt) for attempt in itertools.count(1))
+        return next(result for result in results_of if result is not None)
+
+    def attempt(self, graph: Graph, node: Node, path: str, given: Mapping[str, Any], attempt: int) -> Result | None:
+        """How the step ends by one attempt, or None if there is another one."""
+        key = f"{graph.workflow.id}/{node.id}"
+        self.ran[path] += 1
+        try:
+            returned = self.case.script.run(key, path, self.ran[path] - 1, given)
+        except (Boom, Fatal) as error:
+            return self.failed(node, key, path, error, attempt)
+        if not (node.branches and returned.goto is not None and refusal(graph, node, returned.goto)):
+            return Result(COMPLETED, output=returned.value, attempts=attempt)
+        if node.spec.delivery is not Delivery.AT_MOST_ONCE:
+            return Result(FAILED, error="RouteError", attempts=attempt)
+        if node.reconcile is not None:
+            raise NotDetermined
+        return self.asked_about(key, path, attempt)
+
+    def asked_about(self, key: str, path: str, attempt: int) -> Result | None:
+        """What a human makes of an outcome that is unknown, or None if the body runs again."""
+        said = self.case.script.plans[key].outcomes[self.outcomes[path] :][:1]
+        self.outcomes[path] += 1
+        if said == ("again",):
+            return None
+        return rejected(path, attempt) if said == ("no",) else Result(COMPLETED, "", "", f"told {path}", attempt)
 
     def failed(self, node: Node, key: str, path: str, error: Exception, attempt: int) -> Result | None:
         """How the step ends, or None if it is tried again."""
@@ -277,19 +307,13 @@ class Interpreter:
         if node.spec.delivery is not Delivery.AT_MOST_ONCE:
             return Result(FAILED, error=name, attempts=attempt) if is_last else None
         if node.reconcile is None:
-            return Result(FAILED, error="OutcomeUnknownError", attempts=attempt)
+            return self.asked_about(key, path, attempt)
         try:
             return Result(COMPLETED, output=self.case.script.reconcile(key, path), attempts=attempt)
         except NotDone:
             return Result(FAILED, error=name, attempts=attempt) if is_last else None
         except Fatal:
             return Result(FAILED, error="OutcomeUnknownError", attempts=attempt)
-
-    def unknown(self, node: Node, key: str, path: str, error: str, attempt: int) -> Result:
-        """A body chose branches that it may not choose."""
-        if node.spec.delivery is not Delivery.AT_MOST_ONCE or node.reconcile is None:
-            return Result(FAILED, error=error, attempts=attempt)
-        raise NotDetermined
 
     def child(self, node: Node, path: str, *, retried: bool) -> Result:
         graph, prefix = node.child, path + "/"
@@ -299,12 +323,14 @@ class Interpreter:
             results = self.scope(graph, prefix, self.kept.pop(path, {}), retried=retried or limit > 1)
             broken = [i for i in graph.ids(range(len(graph.nodes))) if results[i].is_broken]
             if not broken:
+                if any(r.reason == "rejected" for r in results.values()):
+                    return rejected(path, attempt)
                 output = {i: results[i].value for i in graph.ids(graph.sinks)}
                 return Result(COMPLETED, output=output, attempts=attempt)
             if len(broken) > 1 and limit > 1:
                 raise NotDetermined  # which one failed first says whether it is tried again
             cause = self.innermost(prefix + broken[0])
-            again = {n.index for n in graph.nodes if results[n.id].status == FAILED or results[n.id].blocks}
+            again = {n.index for n in graph.nodes if results[n.id].blocks and results[n.id].reason != "rejected"}
             below = {n.index for n in graph.nodes if any(lies_below(graph, n.index, a) for a in again)}
             self.kept[path] = {n.id: results[n.id] for n in graph.nodes if n.index not in again | below}
             for index in below:
@@ -347,6 +373,7 @@ class Judge:
         cancelled: whether the execution was cancelled.
         overdue: prefixes of the scopes whose time was up; empty for the execution's own.
         crashes: how often the process died while a path was under way.
+        outcomes: what a human said of the outcomes of a path that were unknown, in order.
     """
 
     case: Case
@@ -355,6 +382,7 @@ class Judge:
     cancelled: bool = False
     overdue: frozenset[str] = frozenset()
     crashes: Counter[str] = attrs.field(factory=Counter)
+    outcomes: Mapping[str, list[str]] = attrs.field(factory=dict)
 
     def check(self, status: str) -> None:
         """Raise ``Wrong`` for what cannot be; ``status`` is the execution's."""
@@ -405,10 +433,14 @@ class Judge:
             plan = self.case.script.plans[f"{graph.workflow.id}/{node.id}"]
             if skip is None and node.condition is not None and plan.holds is False:
                 skip = "condition", ""
+            if skip is None and plan.before is False and not (plan.holds is None and node.condition is not None):
+                skip = "rejected", ""
             if skip is not None:
                 self._must(result.status == SKIPPED and result.reason == skip[0], path, f"is not skipped by {skip}")
+                self._must(skip[0] != "rejected" or result.origin == skip[1], path, f"is not skipped by {skip}")
                 continue
-            self._must(result.status in (COMPLETED, FAILED), path, "did not run")
+            self._must(result.status in (COMPLETED, FAILED) or result.reason == "rejected", path, "did not run")
+            self._must(not result.origin, path, "is skipped for a step that did not keep it from running")
             self._ran(graph, node, path, here, permitted)
 
     def _stops(
@@ -455,6 +487,7 @@ class Judge:
                 self._element(graph, node, f"{path}[{i}]", here, items[i], stops)
         failed = [i for i, e in enumerate(elements) if e.status == FAILED]
         fails = node.spec.on_item_failure is OnItemFailure.FAIL
+        self._must(result.status != SKIPPED, path, "is a map, whose elements alone can be rejected")
         if result.status == COMPLETED:
             self._must(not any(e.status == PENDING for e in elements), path, "elements are missing")
             self._must(not (failed and fails), path, "completed with failed elements")
@@ -490,10 +523,14 @@ class Judge:
         broken = [i for i, r in inside.items() if r.is_broken]
         stopped = [i for i, r in inside.items() if r.reason in ("cancelled", "timeout", "fail_fast")]
         self._must(1 <= result.attempts <= limit_of(node), path, "was attempted too often")
+        nos = [i for i, r in inside.items() if r.reason == "rejected"]
         if result.status == COMPLETED:
-            self._must(not broken and not stopped, path, f"completed, but not {broken}, {stopped}")
+            self._must(not broken and not stopped and not nos, path, f"completed, but not {broken}, {stopped}, {nos}")
             output = {i: inside[i].value for i in graph.ids(graph.sinks)}
             self._must(show(result.output) == show(output), path, "its output is not its sinks'")
+        elif result.status == SKIPPED or result.error.startswith("StepRejectedError"):
+            self._must((result.status == SKIPPED) != path.endswith("]"), path, "is not what a No makes of it")
+            self._must(bool(nos) and not broken and not stopped, path, f"is rejected, not by {broken}, {stopped}")
         elif result.error.startswith("StepTimeoutError"):
             self._must(path + "/" in self.overdue, path, "its time was not up")
         elif result.error.startswith("StepCancelledError"):
@@ -511,6 +548,14 @@ class Judge:
     ) -> None:
         result, key = self.results[path], f"{graph.workflow.id}/{node.id}"
         once = node.spec.delivery is Delivery.AT_MOST_ONCE
+        plan, outcomes = self.case.script.plans[key], self.outcomes.get(path, [])
+        if result.status == SKIPPED or result.error.startswith("StepRejectedError"):
+            self._must((result.status == SKIPPED) != path.endswith("]"), path, "is not what a No makes of it")
+            self._must(outcomes[-1:] == ["no"] if once else plan.is_rejected(path), path, "nobody said No")
+            return
+        if once and result.output == f"told {path}":
+            self._must(node.reconcile is None and outcomes[-1:] == ["yes"], path, "nobody said so")
+            return
         if once and result.status == COMPLETED and result.output == f"reconciled {path}":
             self._must(node.reconcile is not None and self.case.script.plans[key].done is True, path, "nobody said so")
             return
@@ -518,15 +563,16 @@ class Judge:
             self._must(bool(stops), path, "was not to stop")
             return
         if result.error.startswith("OutcomeUnknownError"):
-            said = self.case.script.plans[key].done is None or node.reconcile is None or bool(stops & CUTTING)
-            self._must(once and said, path, "its outcome is known")
+            said = plan.done is None and node.reconcile is not None
+            self._must(once and (said or bool(stops)), path, "its outcome is known")
             return
         if result.error.startswith("StepCrashedError"):
             most = node.spec.max_crashes
             self._must(most is not None and self.crashes[path] >= most, path, "did not crash so often")
             return
+        self._must(not plan.is_rejected(path), path, "a human said No to it")
         last = self._outcome(graph, node, path, here, item, self.ran[path] - 1)
-        limit = limit_of(node)
+        limit = limit_of(node) + outcomes.count("again")
         if result.status == COMPLETED:
             self._must(isinstance(last, Returned), path, f"its last run raised {last}")
             assert isinstance(last, Returned)
@@ -537,6 +583,8 @@ class Judge:
             self._must(isinstance(last, str) and result.error.startswith(last), path, f"its last run: {last}")
             self._must(last != BOOM or result.attempts == limit, path, "was not tried again")
         self._must(1 <= result.attempts <= limit, path, "was attempted too often")
+        if outcomes:
+            return  # what a human had run again had failed in any way
         for number in range(self.ran[path] - result.attempts, self.ran[path] - 1):
             tried = self._outcome(graph, node, path, here, item, number)
             self._must(tried == BOOM, path, f"its run {number} was the last: {tried}")

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 
 from ares.errors import NotDone
+from ares.questions import Approve, Cause, Reject, RunAgain
 from ares.workflow import Goto, ItemFailure
 
 ALWAYS_FAILS = 1_000
@@ -43,6 +44,12 @@ class Plan:
         router_raises: the router raises instead.
         writes: the variables it sets.
         done: what its reconcile says: True, False, or None: that it raises.
+        before: what a human says to its ``interrupt=``: True or False; None: it has none.
+        asks: what a human says to each question of its body: "yes", "no", or "told", a No that the body wants to hear.
+        no_at: the questions of its body get their "no" only in instances whose path has one of these indices; None: in
+            all.
+        outcomes: what a human says each time that it is unknown whether it took effect: "yes", "no" or "again"; "yes"
+            from then on.
     """
 
     fails: int = 0
@@ -55,6 +62,19 @@ class Plan:
     router_raises: bool = False
     writes: tuple[str, ...] = ()
     done: bool | None = True
+    before: bool | None = None
+    asks: tuple[str, ...] = ()
+    no_at: frozenset[int] | None = None
+    outcomes: tuple[str, ...] = ()
+
+    def said(self, path: str) -> tuple[str, ...]:
+        """What a human says to the questions of one instance's body."""
+        spared = self.no_at is not None and not indices_in(path) & self.no_at
+        return tuple("yes" if each == "no" and spared else each for each in self.asks)
+
+    def is_rejected(self, path: str) -> bool:
+        """Whether a human says No to one instance's body."""
+        return "no" in self.said(path)
 
 
 @attrs.frozen
@@ -69,6 +89,11 @@ class Returned:
 def indices_in(path: str) -> set[int]:
     """The map indices in a path."""
     return {int(part.partition("]")[0]) for part in path.split("[")[1:]}
+
+
+def told(path: str, key: str) -> str:
+    """What comes with the answer to a body's question."""
+    return f"{path}?{key}"
 
 
 def show(value: Any) -> str:
@@ -91,12 +116,23 @@ class Script:
         #: How often each path ran, where the functions are called for real.
         self.calls: Counter[str] = Counter()
 
-    def run(self, key: str, path: str, number: int, given: Mapping[str, Any]) -> Returned:
-        """How the run ``number`` (from 0) of an instance ends that takes these values. Raises if it does."""
+    def run(
+        self,
+        key: str,
+        path: str,
+        number: int,
+        given: Mapping[str, Any],
+        heard: Mapping[str, Any] | None = None,
+    ) -> Returned:
+        """How the run ``number`` (from 0) of an instance ends that takes these values, and heard these answers (those
+        of the plan if not told). Raises if it does."""
         plan = self.plans[key]
         applies = plan.fails_at is None or indices_in(path) & plan.fails_at
         if applies and number < plan.fails:
             raise (Fatal if plan.fatal else Boom)(f"{path}#{number}")
+        if plan.asks:
+            heard = heard if heard is not None else {str(n): told(path, str(n)) for n in range(len(plan.asks))}
+            given = {**given, **{f"?{n}": value for n, value in heard.items()}}
         digest = f"{zlib.crc32(show(given).encode()):08x}"
         value: Any = f"{path}#{number}:{digest}"
         if plan.length is not None:
@@ -132,6 +168,21 @@ class Script:
             raise NotDone
         return f"reconciled {path}"
 
+    def reply(self, key: str, question: Any, number: int) -> Approve | Reject | RunAgain:
+        """What a human says to a question, or to the outcome that is unknown for the ``number``-th time (from 0)."""
+        plan, path = self.plans[key], question.path
+        match question.cause:
+            case Cause.BEFORE:
+                said = "yes" if plan.before else "no"
+            case Cause.BODY:
+                said = plan.said(path)[int(question.key)]
+            case _:
+                said = plan.outcomes[number] if number < len(plan.outcomes) else "yes"
+        if said == "again":
+            return RunAgain()
+        value = f"told {path}" if question.cause is Cause.OUTCOME else told(path, question.key)
+        return Approve(value) if said == "yes" else Reject("no", value)
+
     def next_call(self, path: str) -> int:
         """Count a real call."""
         with self._lock:
@@ -154,8 +205,12 @@ class Body(_Function):
     """A step's function."""
 
     def __call__(self, *, ctx: Any, **given: Any) -> Any:
-        path = ctx.step.path
-        returned = self.script.run(self.key, path, self.script.next_call(path), given)
+        path, heard = ctx.step.path, {}
+        for number, said in enumerate(self.script.plans[self.key].asks):
+            key = str(number)
+            answer = ctx.interrupt(key, f"{key}?", on_reject="return" if said == "told" else "skip")
+            heard[key] = answer.value if said == "told" else answer
+        returned = self.script.run(self.key, path, self.script.next_call(path), given, heard)
         for name, value in returned.writes:
             ctx.set(name, value)
         return returned.value if returned.goto is None else Goto(*returned.goto, value=returned.value)

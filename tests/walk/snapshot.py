@@ -18,6 +18,8 @@ def snapshot(state: State) -> dict[str, Any]:
         "ended": state.ended,
         "reborn": dict(state.reborn),
         "unsure": sorted(state.unsure),
+        "waiting": sorted(state.waiting),
+        "answers": {path: (born, dict(answers)) for path, (born, answers) in sorted(state.answers.items())},
         "scopes": {prefix: _scope(scope) for prefix, scope in state.scopes.items()},
     }
 
@@ -37,9 +39,10 @@ def _scope(scope: Scope) -> dict[str, Any]:
 def _instance(instance: Instance) -> dict[str, Any]:
     kept = (
         "phase", "epoch", "born", "attempt", "crashes", "condition", "unknown", "reason", "origin", "targets",
-        "unrouted", "delay", "duration", "index",
+        "unrouted", "delay", "duration", "index", "question", "answer", "granted", "recoveries", "retryable",
     )  # fmt: skip
     found = {name: getattr(instance, name) for name in kept}
+    found["answers"] = dict(instance.answers)
     found["output"] = show(instance.output)
     # Of a sub-workflow whose failure is looked at, only the living know the error.
     found["error"] = None if instance.phase is Phase.OPEN else instance.error

@@ -2,7 +2,8 @@
 
 ``cases()`` draws a ``Case``: a workflow that validates, the script of its steps and its inputs. Everything the walk
 knows is in them: triggers, conditions, branches chosen by a body, a router or nobody, maps that fail or collect,
-sub-workflows (mapped, too) with retries, fail_fast, variables with and without a reducer, retries, at_most_once.
+sub-workflows (mapped, too) with retries, fail_fast, variables with and without a reducer, retries, at_most_once, and
+questions to a human: before a step, in its body, and after an at_most_once body whose outcome is unknown.
 """
 
 import itertools
@@ -27,6 +28,16 @@ class Case:
     script: Script
     inputs: dict[str, Any] = attrs.field(factory=dict)
 
+    def key_of(self, path: str) -> str:
+        """What the script calls the step at a path."""
+        workflow = self.workflow
+        *outer, last = [segment.partition("[")[0] for segment in path.split("/")]
+        for step_id in outer:
+            child = next(spec.workflow for spec in workflow.steps if spec.id == step_id)
+            assert child is not None
+            workflow = child
+        return f"{workflow.id}/{last}"
+
     def __repr__(self) -> str:
         return "\n".join(_told(self.workflow, self.script))
 
@@ -48,6 +59,7 @@ class Features:
     max_crashes: bool = True
     retries: bool = True
     writes: bool = True
+    asks: bool = True
     max_steps: int = 8
     depth: int = 2
 
@@ -164,7 +176,23 @@ def _plan(draw: st.DrawFn, features: Features, draft: dict[str, Any], branches: 
         draft["options"]["on_no_route"] = draw(st.sampled_from(list(OnNoRoute)))
     holds = draw(st.sampled_from([True] * 16 + [False] * 2 + [None] * features.failures))
     done = draw(st.sampled_from([True, False, None]))
-    return Plan(fails, fatal, fails_at, draft.get("length"), goto, holds, answer, raises, (), done)
+    before, asks, no_at, outcomes = _answers(draw, features, draft) if features.asks else (None, (), None, ())
+    length = draft.get("length")
+    return Plan(fails, fatal, fails_at, length, goto, holds, answer, raises, (), done, before, asks, no_at, outcomes)
+
+
+def _answers(draw: st.DrawFn, features: Features, draft: dict[str, Any]) -> tuple[Any, ...]:
+    """What it asks, and what a human says."""
+    options = draft["options"]
+    before, asks, no_at, outcomes = None, (), None, ()
+    if draw(_rarely):
+        before = draw(st.sampled_from([True, True, True, False]))
+    if options.get("delivery") is Delivery.AT_MOST_ONCE:
+        outcomes = draw(st.lists(st.sampled_from(["yes", "no", "again", "again"]), max_size=3).map(tuple))
+    elif "workflow" not in options and draw(_rarely):
+        asks = draw(st.lists(st.sampled_from(["yes", "yes", "told", "no"]), min_size=1, max_size=3).map(tuple))
+        no_at = draw(st.sampled_from([None, frozenset({0}), frozenset({1, 2})]))
+    return before, asks, no_at, outcomes
 
 
 def _add(workflow: Workflow, script: Script, draft: dict[str, Any], branches: list[str], plan: Plan) -> None:
@@ -180,6 +208,8 @@ def _add(workflow: Workflow, script: Script, draft: dict[str, Any], branches: li
         plan = attrs.evolve(plan, goto=None)  # neither has a body that could choose for the step
     if plan.holds is not True:
         options["condition"] = Condition(script, key, ["n"])
+    if plan.before is not None:
+        options["interrupt"] = f"{key}?"
     if branches:
         options["branches"] = branches
         if plan.answer is not None or plan.router_raises:

@@ -145,7 +145,7 @@ def test_every_phase_but_running_can_be_set_back():
 
 def test_a_condition_is_answered_before_the_step_begins(walking):
     hand = walking(flow(step("a", condition=nothing)))
-    hand.answer("a", True)
+    hand.check_condition("a", True)
     hand.start("a")
 
     refused(hand, f.Checked("a", 1, 0, False))

@@ -174,7 +174,7 @@ def test_a_map_whose_source_was_skipped_is_skipped(walking):
         )
     )
 
-    hand.answer("list", False)
+    hand.check_condition("list", False)
     hand.run_all("other", "z")
 
     assert hand.reason("m") == "upstream_skipped: list"
@@ -186,7 +186,7 @@ def test_a_map_whose_source_was_skipped_is_skipped(walking):
 def test_even_an_always_map_needs_its_list(walking, source, reason):
     hand = walking(flow(step("list", condition=nothing), step("m", map_over="list", trigger=Trigger.ALWAYS)))
 
-    hand.answer("list", source == "fails")
+    hand.check_condition("list", source == "fails")
     if source == "fails":
         hand.run_and_fail("list", NO)
 
@@ -345,3 +345,17 @@ def test_a_walk_starts_no_thread(walking):
     opened(walking, [1]).run("m[0]", 1)
 
     assert set(threading.enumerate()) <= before
+
+
+def test_work_taken_for_an_element_that_was_cut_short_does_not_keep_a_failed_map_open(walking):
+    hand = walking(flow(step("list"), step("m", map_over="list")))
+    hand.run("list", [0, 1])
+    hand.start("m[0]")
+    hand.crash()
+    hand.resume()
+    assert hand.take() == ["m[0]", "m[1]"]
+
+    hand.run_and_fail("m[1]", ValueError("no"))
+    hand.walk.put_back(hand.held.pop("m[0]"))
+
+    assert (hand.take(), hand.end) == ([], "FAILED")

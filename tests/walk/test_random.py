@@ -28,7 +28,7 @@ def judged(case: Case, weather: Weather) -> Driver:
     judge.check(status)
     for scope in driver.walk.state.scopes.values():
         judge.check_variables(driver.variables(scope), scope.prefix, scope.graph)
-    Police(driver.graph).read(driver.facts)
+    Police(driver.graph, case.script).read(driver.facts)
     return driver
 
 

@@ -33,7 +33,7 @@ def end(hand: Hand, path: str, how: str) -> None:
     if how == "blocked":
         hand.run_and_fail("w", ValueError("w"))
         return
-    hand.answer(path, how != "skipped")
+    hand.check_condition(path, how != "skipped")
     if how == "completed":
         hand.run(path)
     elif how == "failed":
@@ -118,7 +118,7 @@ def test_what_is_blocked_keeps_the_reason_of_the_origin(walking):
 def test_a_false_condition_skips_the_step_and_blocks_nothing(walking):
     hand = walking(flow(step("a"), step("b", condition=nothing), step("c", "a", "b")))
 
-    hand.answer("b", False)
+    hand.check_condition("b", False)
     hand.run_all("a", "c")
 
     assert hand.reason("b") == "condition"
@@ -138,7 +138,7 @@ def test_a_condition_that_raises_fails_the_step_and_is_not_asked_again(walking):
 
 def test_a_condition_is_asked_once_for_all_attempts_and_processes(walking):
     hand = walking(flow(step("a", condition=nothing)))
-    hand.answer("a", True)
+    hand.check_condition("a", True)
     hand.start("a")
 
     hand.crash()

@@ -276,7 +276,7 @@ def test_replaying_the_journal_gives_the_same_state(walking):
     while hand.take():
         path = draw.choice(list(hand.held))
         if hand.held[path].kind == "condition":
-            hand.answer(path, True)
+            hand.check_condition(path, True)
         elif path.endswith("p"):
             hand.run(path, goto=draw.choice([["a"], ["a", "b"], [], ["no"]]))
         else:

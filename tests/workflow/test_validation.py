@@ -478,7 +478,7 @@ def test_a_workflow_without_steps_is_legal() -> None:
 
 @pytest.mark.parametrize(
     ("feature", "value"),
-    [("interrupt", "sure?"), ("executor", "process"), ("pool", "gpu")],
+    [("executor", "process"), ("pool", "gpu")],
 )
 def test_a_field_whose_feature_is_not_built_is_refused_by_name(feature: str, value: Any) -> None:
     wf = only(StepSpec("me", nothing, **{feature: value}))
