@@ -6,7 +6,7 @@ fact of the thread that ran it. The other two follow: the step's ``interrupt=``,
 """
 
 from ares.errors import OutcomeUnknownError, StepRejectedError
-from ares.questions import BEFORE_KEY, OUTCOME_KEY, Cause, Interrupt, OnReject
+from ares.questions import BEFORE_KEY, OUTCOME_KEY, AnswerAction, Cause, Interrupt, OnReject
 from ares.walk import facts as f
 from ares.walk.admission import is_no
 from ares.walk.agenda import Agenda
@@ -38,8 +38,10 @@ def ask_outcome(agenda: Agenda, instance: Instance) -> None:
 
 def is_told(instance: Instance) -> bool:
     """Whether a human said that an at_most_once body took effect, and what it returned."""
-    asked = instance.question
-    told = asked is not None and asked.cause is Cause.OUTCOME and instance.answer is not None
+    asked, answer = instance.question, instance.answer
+    # A RunAgain was about an earlier attempt: of the one that followed it says nothing.
+    told = asked is not None and asked.cause is Cause.OUTCOME
+    told = told and answer is not None and answer.action is AnswerAction.APPROVE
     return told and instance.phase is Phase.RECONCILING
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from loguru import logger
 
-from ares import Runtime, Workflow
-from ares.errors import ExecutionBusyError, StoreError
+from ares import Approve, Reject, RunAgain, Runtime, Workflow
+from ares.errors import AresError, ExecutionBusyError, StoreError
 from ares.stores.sqlite import SqliteStore
 from examples import code_audit
 from tests.durability import flows, hostile, one_of_everything
@@ -67,6 +67,18 @@ def resume(
     store: Any = db if at is None else CrashingStore(SqliteStore(db), at=at, before=before)
     with Runtime(store) as rt:
         return told(rt.resume(execution_id, named(workflow), **options))
+
+
+def answer(_: Voice, db: str, step: str, execution_id: str = "e", key: str | None = None, **given: Any) -> str:
+    """Answer a question: ``approve=value``, ``reject=reason`` or ``again=True``. The name of what it raised."""
+    (how,) = given
+    makes = {"approve": Approve, "reject": Reject, "again": lambda _: RunAgain()}
+    with Runtime(db) as rt:
+        try:
+            rt.answer(execution_id, makes[how](given[how]), step=step, key=key)
+        except AresError as error:
+            return type(error).__name__
+    return ""
 
 
 def interruptible(voice: Voice, workflow: str, db: str, inputs: dict[str, Any]) -> str:
