@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ares.errors import IllegalTransition
-from ares.questions import OUTCOME_KEY, AnswerAction
+from ares.questions import AnswerAction, Cause
 from ares.walk import facts as f
 from ares.walk import rewind, stopping
-from ares.walk.admission import admit
+from ares.walk.admission import admit, is_no
 from ares.walk.instance import ACTIVE, BROKEN, DONE, NEW, NO_ANSWERS, Instance, Parts, Scope, living, source_item
 from ares.walk.table import TRANSITIONS, Phase, Stimulus
 from ares.workflow.graph import Graph
@@ -291,12 +291,15 @@ class State:
 
     def _answered(self, fact: f.Answered, instance: Instance) -> None:
         instance.answer = fact
+        asked = instance.question
+        assert asked is not None
         if fact.action is AnswerAction.RUN_AGAIN:
             instance.granted += 1
             instance.retryable = True
             self._know(instance, unknown=False)
-        elif fact.key != OUTCOME_KEY:
-            # Of an outcome nothing is kept: the next one that is unknown is asked about anew.
+        elif asked.cause is not Cause.OUTCOME and not is_no(fact, asked):
+            # Of an outcome nothing is kept: the next one that is unknown is asked about anew. So is what ended with a
+            # No, if it is ever set back.
             answers = {**instance.answers, fact.key: fact}
             instance.answers = answers
             self.answers[instance.path] = (instance.born, answers)
