@@ -57,13 +57,13 @@ def name_of(asked: f.Asked) -> str:
     return json.dumps([asked.path, asked.round, asked.epoch, asked.attempt, asked.key])
 
 
-def body_of(fact: f.Answered, codec: Codec | None) -> Any:
-    """An answer as a request carries it: text, or itself where there is no codec.
+def body_of(fact: f.Answered, codec: Codec) -> str:
+    """An answer as a request carries it.
 
     Raises:
         SerializationError: its value cannot be stored.
     """
-    return fact if codec is None else json.dumps([fact.path, encode(fact, codec)])
+    return json.dumps([fact.path, encode(fact, codec)])
 
 
 class Asking:
@@ -113,6 +113,11 @@ class Asking:
         driver = self._driver
         if driver.over.is_set() or driver.cutting.is_stopping:
             return
+        self._carry_out(request, done)
+        driver.heard_answer(request.name)
+
+    def _carry_out(self, request: Request, done: Callable[[int], None]) -> None:
+        driver = self._driver
         try:
             fact = self._read(request.body)
         except SerializationError as error:
@@ -181,6 +186,11 @@ class Asking:
             self.is_resting = False
             self._driver.idle.clear()
             self._driver.clocks.go_on()
+
+    def rest_on(self) -> None:
+        """What was about to happen does not, or has begun."""
+        if self.is_resting and self.ticket is not None and self.ticket.done:
+            self._rested(self._serial, self.ticket)
 
     def _rested(self, serial: int, ticket: Ticket) -> None:
         driver = self._driver

@@ -36,7 +36,7 @@ from ares.errors import (
     UsageError,
 )
 from ares.events import Event
-from ares.journal.protocol import ExecutionRow, Store
+from ares.journal.protocol import ExecutionRow, Journal, Store
 from ares.journal.writer import StoreJournal
 from ares.plugin.contracts import RuntimePlugin
 from ares.questions import Approve, Question, Reject, RunAgain
@@ -490,7 +490,7 @@ class Runtime:
             SerializationError: its value cannot be stored.
         """
         place = place_of(question, step, key, round)
-        Answering(self._engine().journal, self._reader(), self._known).answer(place, answer)
+        self._answering(self._engine().journal).answer(place, answer)
 
     def questions(self, execution_id: str | None = None) -> Sequence[Question]:
         """The questions that nobody has answered yet, of one execution or of all, the oldest execution first.
@@ -498,7 +498,11 @@ class Runtime:
         Raises:
             ExecutionNotFoundError: there is no such execution.
         """
-        return list(Answering(self._life.source(), self._reader(), self._known).questions(execution_id))
+        return list(self._answering(self._life.source()).questions(execution_id))
+
+    def _answering(self, journal: Journal | Store) -> Answering:
+        checks_values = self._options.check_values
+        return Answering(journal, self._reader(), self._known, self.live, checks_values=checks_values)
 
     def execution(self, execution_id: str) -> Execution:
         """A handle on an execution.
