@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ares.engine.options import COMMIT_TIMEOUT
@@ -26,6 +27,9 @@ from ares.walk.judge import Failure
 
 if TYPE_CHECKING:
     from ares.engine.driver import Driver
+
+#: Of so many steps that wait the fact that a walk rests tells the paths.
+TOLD_PATHS = 16
 
 Given = Approve | Reject | RunAgain
 
@@ -169,7 +173,7 @@ class Asking:
         self.is_resting = True
         self._serial += 1
         serial = self._serial
-        fact = f.Waiting(tuple(question.path for question in self.open()))
+        fact = f.Waiting(tuple(islice(driver.walk.state.waiting, TOLD_PATHS)))
         ticket = self.ticket = driver.ledger.append((fact,), status=ExecutionStatus.WAITING)
         driver.walk.apply(fact)
         driver.clocks.stand_still()

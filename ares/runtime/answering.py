@@ -1,7 +1,7 @@
 """Questions and answers from outside of a walk: what is open, and how an answer is left for whoever walks."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -13,10 +13,13 @@ from ares.errors import QuestionAnsweredError, QuestionNotFoundError, UsageError
 from ares.journal.protocol import ExecutionRow, Journal, Store
 from ares.questions import Question
 from ares.records import ExecutionStatus
+from ares.runtime.following import Following
 from ares.runtime.reading import Reader
 from ares.values import Codec
 from ares.walk import facts as f
 
+#: Reads the values of workflows that this Runtime has not seen.
+_UNKNOWN: Final = Codec()
 #: Where questions may be open.
 _OPEN = (ExecutionStatus.WAITING, ExecutionStatus.RUNNING)
 
@@ -29,6 +32,7 @@ class Answering:
         reader: reads them.
         known: the definition last seen under a workflow's id, which knows its classes.
         live: the walk of an execution in this process.
+        following: knows what is open where answers come one by one.
         checks_values: whether values are refused that could not be stored, although references are kept.
     """
 
@@ -38,6 +42,7 @@ class Answering:
         reader: Reader,
         known: Callable[[str], Definition | None],
         live: Callable[[str], Driver | None],
+        following: Following,
         *,
         checks_values: bool,
     ) -> None:
@@ -45,6 +50,7 @@ class Answering:
         self._reader = reader
         self._known = known
         self._live = live
+        self._following = following
         self._checks_values = checks_values
 
     def questions(self, execution_id: str | None) -> Iterator[Question]:
@@ -73,14 +79,14 @@ class Answering:
         """
         execution_id = place.execution_id
         row = self._journal.execution(execution_id)
-        asked = self._find(row, place)
-        fact = answered(asked, given)
         known = self._known(row.workflow_id)
-        codec = Codec() if known is None else known.codec
+        codec = _UNKNOWN if known is None else known.codec
+        asked = self._find(row, place, codec)
+        fact = answered(asked, given)
         if not self._leave(execution_id, name_of(asked), self._body(fact, codec)):
             row = self._journal.execution(execution_id)
             if ExecutionStatus(row.status).is_final:
-                self._find(row, place)  # it ended just now, with this question answered or not
+                self._find(row, place, codec)  # it ended just now, with this question answered or not
             raise QuestionAnsweredError(execution_id, asked.path, asked.key)
 
     def _body(self, fact: f.Answered, codec: Codec) -> Any:
@@ -105,10 +111,12 @@ class Answering:
                 driver.expect_no_answer(name)
         return left
 
-    def _find(self, row: ExecutionRow, place: "Place") -> f.Asked:
-        for asked, _ in self._reader.questions(row):
-            is_round = place.round in (None, asked.round)
-            if asked.path == place.path and place.key in (None, asked.key) and is_round:
+    def _find(self, row: ExecutionRow, place: "Place", codec: Codec) -> f.Asked:
+        if ExecutionStatus(row.status).is_final:
+            self._following.leave(row.execution_id)
+        else:
+            asked = self._following.question(self._journal, row, codec, place.path)
+            if asked is not None and place.key in (None, asked.key) and place.round in (None, asked.round):
                 return asked
         for entry in self._reader.checkpoint(row.execution_id).interrupt_history:
             if entry.path == place.path and entry.action != "ask" and place.key in (None, entry.key):

@@ -43,6 +43,7 @@ from ares.questions import Approve, Question, Reject, RunAgain
 from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
 from ares.runtime.answering import Answering, place_of
 from ares.runtime.checks import check_id, check_timeout, option, run_metadata, worker_count
+from ares.runtime.following import Following
 from ares.runtime.parts import Life, Parts
 from ares.runtime.plugging import with_defaults
 from ares.runtime.plugin_journal import RuntimeJournal
@@ -502,7 +503,9 @@ class Runtime:
 
     def _answering(self, journal: Journal | Store) -> Answering:
         checks_values = self._options.check_values
-        return Answering(journal, self._reader(), self._known, self.live, checks_values=checks_values)
+        parts = self._life.here()
+        following = Following() if parts is None else parts.following
+        return Answering(journal, self._reader(), self._known, self.live, following, checks_values=checks_values)
 
     def execution(self, execution_id: str) -> Execution:
         """A handle on an execution.
