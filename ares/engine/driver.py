@@ -308,7 +308,7 @@ class Driver:
             return None
         self.heed()
         self.timers.fire()
-        if self.walk.waits():
+        if self.walk.waits() or self.clocks.has_halted:
             self.clocks.adjust()
         has_errands = self.dispatch.send_errands()
         if self.cutting.is_stopping:
