@@ -26,10 +26,10 @@ def take_up(agenda: Agenda, owner: Instance) -> None:
     parts.queued = False
     for i, element in sorted(parts.active.items()):
         element.snapshot = owner.snapshot
-        if element.phase in (Phase.PENDING, Phase.ANSWERED):
+        if element.phase is Phase.PENDING:
             heapq.heappush(parts.due, i)
-        elif element.phase is Phase.WAITING:
-            agenda.follow(element)
+        elif element.phase in (Phase.WAITING, Phase.ANSWERED):
+            agenda.follow(element)  # it waits on, or goes on, or ends, if the answer was a No
         else:
             parts.holding[i] = element
             agenda.follow(element)
