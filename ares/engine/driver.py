@@ -200,8 +200,8 @@ class Driver:
         self.post(self.asking.rest_on)
 
     def expect_answer(self, name: str) -> None:
-        """An answer is about to be recorded: until it was heard, or ``expect_no_answer`` says that it never will be, the
-        walk does not rest for those who wait for it."""
+        """An answer is about to be recorded: until it was heard, or ``expect_no_answer`` says that it never will be,
+        the walk does not rest for those who wait for it."""
         with self._lock:
             if not self.over.is_set():
                 self._expected[name] += 1

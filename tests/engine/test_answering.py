@@ -198,7 +198,9 @@ def test_a_run_on_any_thread_returns_as_soon_as_it_rests(runtime: Make, store: s
 def test_the_first_answer_counts_whoever_else_gives_one(runtime: Make, store: str | None, submitted: bool) -> None:
     rt = runtime(store)
     wf = asks()
-    question = (rt.submit(wf, execution_id="e").result(LIMIT) if submitted else rt.run(wf, execution_id="e")).interrupts[0]
+    question = (
+        rt.submit(wf, execution_id="e").result(LIMIT) if submitted else rt.run(wf, execution_id="e")
+    ).interrupts[0]
     barrier = Barrier(16)
 
     def answer(number: int) -> int | None:

@@ -26,7 +26,7 @@ from ares.errors import (
     StepCancelledError,
     StepTimeoutError,
 )
-from tests.engine.helpers import LIMIT, Gate, Task, eventually, hang, single, statuses
+from tests.engine.helpers import LIMIT, Gate, eventually, hang, single, statuses
 
 Make = Callable[..., Runtime]
 
@@ -308,9 +308,7 @@ def test_a_map_whose_element_failed_waits_for_those_that_ask(runtime: Make, stor
     assert "fails" in str(result.steps["each"].error)
 
 
-def test_close_leaves_what_rests_waiting_and_what_runs_beside_it_interrupted(
-    runtime: Make, tmp_path: Any
-) -> None:
+def test_close_leaves_what_rests_waiting_and_what_runs_beside_it_interrupted(runtime: Make, tmp_path: Any) -> None:
     wf = asks()
     begun = Gate()
 
@@ -378,9 +376,7 @@ def test_an_answer_is_taken_up_while_the_only_other_step_runs(runtime: Make, sto
 # --- who is asked in this process -------------------------------------------------------------------------------------
 
 
-def test_a_handler_is_asked_like_a_step_function_and_its_answer_is_the_answer(
-    runtime: Make, store: str | None
-) -> None:
+def test_a_handler_is_asked_like_a_step_function_and_its_answer_is_the_answer(runtime: Make, store: str | None) -> None:
     asked: list[tuple[str, str, str]] = []
     entered: list[str] = []
 
@@ -434,7 +430,7 @@ def _raises(_: Question) -> None:
         (lambda _: "yes", "an Approve, a Reject or a RunAgain"),
         (lambda _: RunAgain(), "RunAgain"),
         (lambda _: Approve(object()), "SerializationError"),
-        (lambda: Approve(), "TypeError"),
+        (lambda *, question: question, "TypeError"),
     ],
     ids=["None", "raises", "a str", "RunAgain", "what cannot be kept", "takes no question"],
 )
