@@ -94,7 +94,7 @@ def go_on(agenda: Agenda, instance: Instance) -> None:
 AGAIN: Final[Mapping[Phase, Callable[[Agenda, Instance], None]]] = {
     Phase.RETRYING: retry,
     Phase.RECONCILING: reconcile,
-    Phase.WAITING: Agenda.ask,
+    Phase.WAITING: questions.wait,
     Phase.ANSWERED: go_on,
 }
 

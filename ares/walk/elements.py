@@ -11,7 +11,7 @@ from ares.walk.agenda import Agenda, CutShort, Work, WorkKind
 from ares.walk.beginning import give_up, may_run, open_child, reconcile, retry
 from ares.walk.conclude import map_verdict
 from ares.walk.instance import CUTTING, NEW, Instance, Parts
-from ares.walk.questions import close, may_go_on
+from ares.walk.questions import close, may_go_on, wait
 from ares.walk.stopping import may_begin, may_retry, takes_elements
 from ares.walk.table import FINAL, Phase
 
@@ -108,7 +108,7 @@ def settle(agenda: Agenda, element: Instance) -> None:
         return
     elif element.phase is Phase.WAITING:
         parts.holding.pop(i, None)
-        agenda.ask(element)
+        wait(agenda, element)
     elif element.phase is Phase.PENDING or (element.phase is Phase.ANSWERED and may_go_on(agenda, element)):
         heapq.heappush(parts.due, i)
     offer(agenda, owner)

@@ -36,6 +36,14 @@ def ask_outcome(agenda: Agenda, instance: Instance) -> None:
     _ask(agenda, instance, OUTCOME_KEY, message, None, Cause.OUTCOME)
 
 
+def wait(agenda: Agenda, instance: Instance) -> None:
+    """The instance waits for an answer. One whose body asked when it was stopped already waits for nobody."""
+    if stop_of(instance) is None:
+        agenda.ask(instance)
+    else:
+        close(agenda, instance)
+
+
 def is_told(instance: Instance) -> bool:
     """Whether a human said that an at_most_once body took effect, and what it returned."""
     asked, answer = instance.question, instance.answer

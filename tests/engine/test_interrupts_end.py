@@ -26,7 +26,7 @@ from ares.errors import (
     StepCancelledError,
     StepTimeoutError,
 )
-from tests.engine.helpers import LIMIT, Gate, eventually, hang, single, statuses
+from tests.engine.helpers import LIMIT, Barrier, Gate, eventually, hang, single, statuses
 
 Make = Callable[..., Runtime]
 
@@ -285,6 +285,55 @@ def test_fail_fast_closes_the_questions_beside_the_failure(runtime: Make, store:
     assert result.interrupts == ()
     assert result.outputs["tidy"] == "tidied"
     assert rt.questions("e") == []
+
+
+@pytest.mark.parametrize("stop", ["cancel", "fail_fast"])
+def test_a_body_that_asks_when_it_was_stopped_already_is_not_waited_for(
+    runtime: Make, store: str | None, stop: str
+) -> None:
+    wf = Workflow("w", fail_fast=stop == "fail_fast")
+    begun, stopped = Barrier(4), Gate()
+
+    def body(ctx: StepContext) -> Any:
+        begun.wait()
+        stopped.wait()
+        return ctx.interrupt("k", "?")
+
+    def pay() -> None:
+        begun.wait()
+        stopped.wait()
+        raise ConnectionError
+
+    wf.step(body, id="dynamic")
+    wf.step(pay, id="outcome", delivery="at_most_once")
+    wf.step(lambda: [0], id="source")
+    wf.step(lambda ctx, item: body(ctx), id="each", map_over="source")
+
+    @wf.step(depends_on=["source"])
+    def fails() -> None:
+        begun.wait()
+        if stop == "fail_fast":
+            raise LookupError("gone")
+
+    rt = runtime(store, max_workers=5)
+    handle = rt.submit(wf, execution_id="e")
+    if stop == "cancel":
+        eventually(lambda: _is_over(rt, "fails"))
+        rt.cancel("e")
+    eventually(lambda: _is_over(rt, "fails"))
+    stopped.open()
+    result = handle.result(LIMIT)
+
+    assert result.status is (ExecutionStatus.CANCELLED if stop == "cancel" else ExecutionStatus.FAILED)
+    assert result.interrupts == ()
+    assert rt.questions("e") == []
+    assert result.steps["dynamic"].status is result.steps["each[0]"].status is StepStatus.FAILED
+    assert "whether it took effect is unknown" in str(result.steps["outcome"].error)
+
+
+def _is_over(rt: Runtime, path: str) -> bool:
+    found = rt.checkpoint("e").step_states.get(path)
+    return found is not None and found.status in (StepStatus.COMPLETED, StepStatus.FAILED)
 
 
 def test_a_map_whose_element_failed_waits_for_those_that_ask(runtime: Make, store: str | None) -> None:
