@@ -23,6 +23,7 @@ from ares.errors import (
     QuestionNotFoundError,
     RuntimeClosedError,
     SerializationError,
+    StoreError,
     UsageError,
 )
 from ares.journal.protocol import Entry
@@ -128,6 +129,24 @@ def test_an_answer_that_is_refused_leaves_it_at_rest(runtime: Make, store: str |
     assert question.key == "y"
     rt.answer(question, Approve(2))
     assert handle.result(LIMIT).outputs["after"] == [1, 2]
+
+
+def test_what_cannot_be_recorded_leaves_it_at_rest(runtime: Make) -> None:
+    class Refusing(VolatileStore):
+        def request(self, execution_id: str, kind: str, body: Any, name: str = "") -> bool:
+            raise StoreError("the disk", "is full", execution_id)
+
+    rt = runtime(Refusing())
+    handle = rt.submit(asks(), execution_id="e")
+    (question,) = handle.result(LIMIT).interrupts
+
+    with pytest.raises(StoreError):
+        rt.answer(question, Approve())
+    assert handle.wait(LIMIT)
+    with pytest.raises(StoreError):
+        rt.cancel("e")
+    assert handle.wait(LIMIT)
+    assert handle.result(LIMIT).interrupts == (question,)
 
 
 def test_whoever_waits_after_a_cancel_waits_for_its_end(runtime: Make, store: str | None) -> None:

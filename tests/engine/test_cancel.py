@@ -446,7 +446,7 @@ def test_a_step_may_cancel_its_own_execution(runtime: Make, store: str | None) -
 class Refusing(VolatileStore):
     """A store that takes no requests."""
 
-    def request(self, execution_id: str, kind: str, body: str) -> bool:
+    def request(self, execution_id: str, kind: str, body: str, name: str = "") -> bool:
         raise StoreError(self.name, "full")
 
 

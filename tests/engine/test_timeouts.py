@@ -326,7 +326,8 @@ def test_an_at_most_once_step_that_times_out_is_not_run_again(runtime: Make, stu
         single(body, delivery=Delivery.AT_MOST_ONCE, timeout=0.05, retry=RetryPolicy(max_attempts=3, initial_delay=0))
     )
 
-    assert isinstance(result.error, OutcomeUnknownError)
+    assert [question.key for question in result.interrupts] == ["outcome"]
+    assert "0.05 s" in result.interrupts[0].message
     assert calls == [1]
 
 
