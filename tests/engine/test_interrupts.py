@@ -4,6 +4,7 @@ import contextlib
 import contextvars
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -187,6 +188,20 @@ def test_a_payload_is_shown_as_it_was_given(runtime: Make, store: str | None, va
     result = rt.run(wf, execution_id="e")
 
     assert [q.payload for q in (*result.interrupts, *rt.questions("e"))] == [value] * 2
+
+
+@pytest.mark.parametrize("durability", ["async", "best_effort"])
+def test_in_every_mode_a_question_that_is_seen_can_be_answered(
+    runtime: Make, store: str | None, durability: str
+) -> None:
+    wf = asking("a")
+    rt = runtime(store, durability=durability)
+    rt.answer(rt.run(wf, execution_id="e").interrupts[0], Approve("A"))
+    handle = rt.submit(wf, execution_id="f")
+    rt.answer(handle.result(LIMIT).interrupts[0], Approve("B"))
+
+    assert rt.resume("e", wf).outputs["a"] == "A"
+    assert handle.result(LIMIT).outputs["a"] == "B"
 
 
 def test_keys_and_not_the_order_of_calls_match_answers_to_questions(runtime: Make, store: str | None) -> None:
@@ -483,6 +498,26 @@ def test_a_body_that_swallows_the_question_fails(
     assert isinstance(result.error, InvariantError)
     assert "'k'" in str(result.error)
     assert rt.questions("e") == []
+
+
+def test_a_question_may_pass_through_a_pool_a_once_and_a_tool(runtime: Make, store: str | None) -> None:
+    wf = Workflow("w")
+
+    @wf.step
+    def a(ctx: StepContext) -> list[Any]:
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(ctx.interrupt, "pool", "?").result()
+        second = ctx.once("asks", lambda: ctx.interrupt("once", "?"))
+        return [first, second, ctx.tool("human", lambda about: ctx.interrupt("tool", about), "what?")]
+
+    rt = runtime(store)
+    result = rt.run(wf, execution_id="e")
+    while result.interrupts:
+        rt.answer(result.interrupts[0], Approve(result.interrupts[0].key))
+        result = rt.resume("e", wf)
+
+    assert result.outputs["a"] == ["pool", "once", "tool"]
+    assert [(tool.success, tool.output) for tool in rt.checkpoint("e").tool_history] == [(True, "tool")]
 
 
 def test_a_parked_of_its_own_asks_nobody(runtime: Make, store: str | None) -> None:

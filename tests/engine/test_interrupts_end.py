@@ -497,6 +497,13 @@ def test_a_handler_that_gives_no_answer_leaves_the_question_open(
     assert rt.resume("e", asks()).outputs["after"] == "from elsewhere"
 
 
+def test_a_handler_may_answer_by_answer(runtime: Make, store: str | None) -> None:
+    rt = runtime(store, interrupt_handler=lambda question: rt.answer(question, Approve("by answer")))
+
+    assert rt.run(asks()).outputs["after"] == "by answer"
+    assert rt.submit(asks()).result(LIMIT).outputs["after"] == "by answer"
+
+
 @pytest.mark.parametrize("late", [Approve("late"), None], ids=["answers late", "gives up"])
 def test_while_a_handler_takes_its_time_somebody_else_may_answer(
     runtime: Make, store: str | None, late: Approve | None
