@@ -413,10 +413,15 @@ def test_a_map_whose_elements_are_unknown_at_the_end_tells_of_one(ran: Ran, agai
     assert sorted(ran) == ["pay[0]", "pay[1]", "pay[2]"]
 
 
-@pytest.mark.parametrize("on_item_failure", ["fail", "collect"])
+@pytest.mark.parametrize(
+    ("on_item_failure", "answer"),
+    [("fail", RunAgain()), ("collect", Reject("leave it"))],
+    ids=["run again", "reject"],
+)
 def test_elements_that_a_crash_cut_short_are_each_asked_about(
-    nursery: Nursery, db: str, effects: str, again: New, on_item_failure: str
+    nursery: Nursery, db: str, again: New, on_item_failure: str, answer: RunAgain | Reject
 ) -> None:
+    effects = db + ".effects"
     inputs = {"effects": effects}
     child = nursery.start("run", workflow=f"deadly_pays_{on_item_failure}", db=db, inputs=inputs, max_workers=3)
     assert child.wait() == -9
@@ -427,12 +432,16 @@ def test_elements_that_a_crash_cut_short_are_each_asked_about(
     assert rt.resume("e", wf).status is ExecutionStatus.WAITING
     rt.answer("e", Approve("by hand"), step="pay[0]")
     asks(rt.resume("e", wf), "pay[1]")
-    rt.answer("e", RunAgain(), step="pay[1]")
+    rt.answer("e", answer, step="pay[1]")
     result = again().resume("e", wf)
+    by_hand, other = result.outputs["pay"]
 
     assert sorted(before) == ["pay[0]", "pay[1]"]
-    assert traces(effects)[2:] == ["pay[1]"]
-    assert result.outputs["pay"] == ["by hand", "paid 1"]
+    assert by_hand == "by hand"
+    if isinstance(answer, RunAgain):
+        assert (traces(effects)[2:], other) == (["pay[1]"], "paid 1")
+    else:
+        assert (traces(effects)[2:], result.rejected) == ([], ("pay[1]",))
 
 
 # --- reconcile -------------------------------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ def test_three_that_ask_the_same_at_once_are_each_given_their_own_answer_as_soon
 
     answer(nursery, db, "c", "C")
     hear(first, "c C")
+    with Runtime(db) as rt:
+        assert list(rt.execution("e").events())[-1].type == "workflow.waiting"  # what followed from it is committed
     first.kill()
     assert first.wait() == -9
     answer(nursery, db, "a", "A")
