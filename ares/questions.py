@@ -56,7 +56,8 @@ class Cause(StrEnum):
     OUTCOME = "outcome"
 
 
-#: The keys of the questions that no body asks. Bodies use any other text but the empty one.
+#: The keys of the questions that no body asks. Bodies use any text but the empty one; an ``at_most_once`` body, about
+#: which the second is asked, asks nothing itself.
 BEFORE_KEY: Final = ""
 OUTCOME_KEY: Final = "outcome"
 
@@ -85,7 +86,8 @@ class Question:
     key: str
     message: str
     payload: Any
-    asked_at: datetime
+    #: By the clock of whoever says so: the walk itself, or its journal. It makes no other question.
+    asked_at: datetime = attrs.field(eq=False)
     cause: Cause = Cause.BODY
 
 

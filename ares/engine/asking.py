@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ares.engine.options import COMMIT_TIMEOUT
@@ -26,6 +27,9 @@ from ares.walk.judge import Failure
 
 if TYPE_CHECKING:
     from ares.engine.driver import Driver
+
+#: Of so many steps that wait the fact that a walk rests tells the paths.
+TOLD_PATHS = 16
 
 Given = Approve | Reject | RunAgain
 
@@ -57,13 +61,13 @@ def name_of(asked: f.Asked) -> str:
     return json.dumps([asked.path, asked.round, asked.epoch, asked.attempt, asked.key])
 
 
-def body_of(fact: f.Answered, codec: Codec | None) -> Any:
-    """An answer as a request carries it: text, or itself where there is no codec.
+def body_of(fact: f.Answered, codec: Codec) -> str:
+    """An answer as a request carries it.
 
     Raises:
         SerializationError: its value cannot be stored.
     """
-    return fact if codec is None else json.dumps([fact.path, encode(fact, codec)])
+    return json.dumps([fact.path, encode(fact, codec)])
 
 
 class Asking:
@@ -113,6 +117,11 @@ class Asking:
         driver = self._driver
         if driver.over.is_set() or driver.cutting.is_stopping:
             return
+        self._carry_out(request, done)
+        driver.heard_answer(request.name)
+
+    def _carry_out(self, request: Request, done: Callable[[int], None]) -> None:
+        driver = self._driver
         try:
             fact = self._read(request.body)
         except SerializationError as error:
@@ -164,7 +173,7 @@ class Asking:
         self.is_resting = True
         self._serial += 1
         serial = self._serial
-        fact = f.Waiting(tuple(question.path for question in self.open()))
+        fact = f.Waiting(tuple(islice(driver.walk.state.waiting, TOLD_PATHS)))
         ticket = self.ticket = driver.ledger.append((fact,), status=ExecutionStatus.WAITING)
         driver.walk.apply(fact)
         driver.clocks.stand_still()
@@ -181,6 +190,11 @@ class Asking:
             self.is_resting = False
             self._driver.idle.clear()
             self._driver.clocks.go_on()
+
+    def rest_on(self) -> None:
+        """What was about to happen does not, or has begun."""
+        if self.is_resting and self.ticket is not None and self.ticket.done:
+            self._rested(self._serial, self.ticket)
 
     def _rested(self, serial: int, ticket: Ticket) -> None:
         driver = self._driver

@@ -271,16 +271,16 @@ class Attempt:
         """See ``AttemptPort``."""
         self._check()
         began = time.monotonic()
-        output, error = None, ""
+        shown: Any = {"args": list(args), "kwargs": kwargs} if kwargs else list(args)
         try:
             output = fn(*args, **kwargs)
-            return output
+        except StepParked:
+            raise  # it has not failed: it is called again when the answer is in
         except BaseException as raised:
-            error = str(describe(raised))
+            self._record_tool(name, shown, None, time.monotonic() - began, str(describe(raised)))
             raise
-        finally:
-            shown: Any = {"args": list(args), "kwargs": kwargs} if kwargs else list(args)
-            self._record_tool(name, shown, output, time.monotonic() - began, error)
+        self._record_tool(name, shown, output, time.monotonic() - began, "")
+        return output
 
     def record_as_tool(self, output: Any, seconds: float, error: str = "") -> None:
         """The body is over: if its step is a tool itself, by its metadata, and called none, record it as one call."""

@@ -45,6 +45,8 @@ class Clocks:
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self._clocks: list[_Clock] = []
+        #: Whether a clock of a sub-workflow stands still.
+        self.has_halted = False
 
     @property
     def ticking(self) -> int:
@@ -60,12 +62,14 @@ class Clocks:
         self._run(clock)
 
     def adjust(self) -> None:
-        """Questions are open: have the clocks of those steps stand still in which nothing else is left."""
+        """Questions are open, or were: have the clocks of those steps stand still in which nothing else is left."""
+        self.has_halted = False
         for clock in self._clocks:
             instance = clock.instance
             if instance is not None and instance.child is not None and clock.is_needed:
                 if rests(instance.child):
                     self._halt(clock)
+                    self.has_halted = True
                 else:
                     self._run(clock)
 

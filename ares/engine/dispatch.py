@@ -113,6 +113,8 @@ class Dispatch:
         driver = self._driver
         if self._is_submitted or driver.is_bounded or not driver.options.may_inline:
             return None
+        if driver.walk.waits():
+            return None  # an answer may come in, and something begin beside it
         if driver.crew or driver.unsettled or driver.timers.pending or self._errands:
             return None
         walk = driver.walk

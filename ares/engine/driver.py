@@ -10,6 +10,7 @@ what plugins hear of it in ``ares.engine.telling``, and how humans are asked in 
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import Context as ContextVars
@@ -139,6 +140,8 @@ class Driver:
         #: Why it is to be cancelled, once that is recorded and until it is a fact.
         self._cancel_reason: str | None = None
         self._ending = False
+        #: How many answers are about to come in from this process, by name.
+        self._expected = Counter[str]()
         self._callbacks: list[Callable[[], None]] = []
         # Written by the owner before ``over`` is set, read by others after:
         self.over = threading.Event()
@@ -184,16 +187,36 @@ class Driver:
     def flag_cancel(self) -> bool:
         """Start nothing more, because a cancel is about to be recorded; False when the execution has ended."""
         with self._lock:
-            if self._ending:
+            if self._ending or self.over.is_set():
                 return False
             self._cancel_flag = True
+            self.idle.clear()
             return True
 
     def unflag_cancel(self) -> None:
         """The cancel could not be recorded after all."""
         with self._lock:
             self._cancel_flag = self._cancel_reason is not None
-        self.wake()
+        self.post(self.asking.rest_on)
+
+    def expect_answer(self, name: str) -> None:
+        """An answer is about to be recorded: until it was heard, or ``expect_no_answer`` says that it never will be,
+        the walk does not rest for those who wait for it."""
+        with self._lock:
+            if not self.over.is_set():
+                self._expected[name] += 1
+                self.idle.clear()
+
+    def expect_no_answer(self, name: str) -> None:
+        """It could not be recorded after all."""
+        self.post(self.heard_answer, name)
+
+    def heard_answer(self, name: str) -> None:
+        """On the owner's thread. What follows from an answer has begun, or nothing does."""
+        with self._lock:
+            self._expected[name] -= 1
+            self._expected = +self._expected  # others may have answered whom nobody here expected
+        self.asking.rest_on()
 
     def confirm_cancel(self, reason: str) -> None:
         """The cancel is recorded: whatever ends from now on, the execution does not complete."""
@@ -285,7 +308,7 @@ class Driver:
             return None
         self.heed()
         self.timers.fire()
-        if self.walk.waits():
+        if self.walk.waits() or self.clocks.has_halted:
             self.clocks.adjust()
         has_errands = self.dispatch.send_errands()
         if self.cutting.is_stopping:
@@ -530,6 +553,8 @@ class Driver:
     def come_to_rest(self) -> None:
         """Nothing happens until an answer comes in, or ever."""
         with self._lock:
+            if not self.over.is_set() and (self._expected or self.is_barred):
+                return  # something is about to happen
             self.idle.set()
             callbacks, self._callbacks = self._callbacks, []
         for fn in callbacks:
@@ -540,7 +565,7 @@ class Driver:
         instead of a hang."""
         waits = self.crew or self.unsettled or self.timers.pending > self.clocks.ticking or self._early is not None
         waits = waits or self.dispatch.is_in_line or self.cutting.is_stopping or self.asking.is_resting
-        if waits or self.over.is_set() or self._cancel_flag or self._ending or not self.walk.is_idle():
+        if waits or self.over.is_set() or self.is_barred or self._ending or not self.walk.is_idle():
             return
         if self.walk.waits():
             self.asking.rest()

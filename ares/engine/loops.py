@@ -78,6 +78,7 @@ def _drive(driver: Driver, mail: Mail) -> None:
             continue
         if not driver.over.is_set():
             driver.check_progress()
+        if not driver.over.is_set():  # it may have come to rest, and no message says so
             mail.take(driver.next_at())
 
 

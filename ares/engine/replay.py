@@ -16,6 +16,7 @@ from ares.journal.encoding import decode
 from ares.journal.fold import Fold
 from ares.journal.notes import Note, Remembered
 from ares.journal.protocol import Entry
+from ares.questions import Answer
 from ares.records import ExperienceCheckpoint
 from ares.values import Codec, types_in
 from ares.walk import facts as f
@@ -52,7 +53,7 @@ class Replay:
 def codec_for(graph: Graph, agents: Iterable[Call] = ()) -> Codec:
     """The codec that knows the classes a workflow names: its ``types``, and those in its inputs' types and in the
     annotations of its steps' functions and of the ``agents`` that stand for functions."""
-    known: set[type] = set()
+    known: set[type] = {Answer}  # a body may return what it was told
     calls: list[Call | None] = [*agents]
     waiting = [graph]
     while waiting:

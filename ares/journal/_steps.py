@@ -112,6 +112,10 @@ class Steps:
     def __contains__(self, step: Step) -> bool:
         return self._by_path.get(step.path) is step
 
+    def find(self, path: str) -> Step | None:
+        """The step at a path, if it was heard of."""
+        return self._by_path.get(path)
+
     def at(self, path: str) -> Step:
         """The step at a path; made, with those it lies in, if this is the first that is heard of it."""
         step = self._by_path.get(path)

@@ -174,6 +174,16 @@ class Fold:
         """The open questions, and when each was asked, in nanoseconds since the epoch."""
         return [step.question for step in self._steps.unfolded() if step.question is not None]
 
+    def question(self, path: str) -> f.Asked | None:
+        """What the step at a path asks."""
+        step = self._steps.find(path)
+        return None if step is None or step.question is None else step.question[0]
+
+    @property
+    def seq(self) -> int:
+        """The number of the last entry that was taken in."""
+        return self._seq
+
     # --- facts of an instance ------------------------------------------------------------------------------------
 
     def _on_nothing(self, entry: object) -> None:

@@ -1,20 +1,25 @@
 """Questions and answers from outside of a walk: what is open, and how an answer is left for whoever walks."""
 
 from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import attrs
 
 from ares.engine.asking import Given, answered, body_of, name_of
 from ares.engine.definitions import Definition
+from ares.engine.driver import Driver
 from ares.engine.results import question_of
 from ares.errors import QuestionAnsweredError, QuestionNotFoundError, UsageError
 from ares.journal.protocol import ExecutionRow, Journal, Store
 from ares.questions import Question
 from ares.records import ExecutionStatus
+from ares.runtime.following import Following
 from ares.runtime.reading import Reader
 from ares.values import Codec
 from ares.walk import facts as f
 
+#: Reads the values of workflows that this Runtime has not seen.
+_UNKNOWN: Final = Codec()
 #: Where questions may be open.
 _OPEN = (ExecutionStatus.WAITING, ExecutionStatus.RUNNING)
 
@@ -26,12 +31,27 @@ class Answering:
         journal: where executions are kept.
         reader: reads them.
         known: the definition last seen under a workflow's id, which knows its classes.
+        live: the walk of an execution in this process.
+        following: knows what is open where answers come one by one.
+        checks_values: whether values are refused that could not be stored, although references are kept.
     """
 
-    def __init__(self, journal: Journal | Store, reader: Reader, known: Callable[[str], Definition | None]) -> None:
+    def __init__(
+        self,
+        journal: Journal | Store,
+        reader: Reader,
+        known: Callable[[str], Definition | None],
+        live: Callable[[str], Driver | None],
+        following: Following,
+        *,
+        checks_values: bool,
+    ) -> None:
         self._journal = journal
         self._reader = reader
         self._known = known
+        self._live = live
+        self._following = following
+        self._checks_values = checks_values
 
     def questions(self, execution_id: str | None) -> Iterator[Question]:
         """The questions that nobody has answered, of one execution or of all, the oldest execution first.
@@ -59,19 +79,44 @@ class Answering:
         """
         execution_id = place.execution_id
         row = self._journal.execution(execution_id)
-        asked = self._find(row, place)
-        fact = answered(asked, given)
         known = self._known(row.workflow_id)
-        codec = None if self._journal.keeps_references else Codec() if known is None else known.codec
-        if not self._journal.request(execution_id, "answer", body_of(fact, codec), name_of(asked)):
-            if ExecutionStatus(self._journal.execution(execution_id).status).is_final:
-                raise QuestionNotFoundError(execution_id, asked.path, asked.key, "the execution has ended")
+        codec = _UNKNOWN if known is None else known.codec
+        asked = self._find(row, place, codec)
+        fact = answered(asked, given)
+        if not self._leave(execution_id, name_of(asked), self._body(fact, codec)):
+            row = self._journal.execution(execution_id)
+            if ExecutionStatus(row.status).is_final:
+                self._find(row, place, codec)  # it ended just now, with this question answered or not
             raise QuestionAnsweredError(execution_id, asked.path, asked.key)
 
-    def _find(self, row: ExecutionRow, place: "Place") -> f.Asked:
-        for asked, _ in self._reader.questions(row):
-            is_round = place.round in (None, asked.round)
-            if asked.path == place.path and place.key in (None, asked.key) and is_round:
+    def _body(self, fact: f.Answered, codec: Codec) -> Any:
+        """What is left of an answer."""
+        if self._journal.keeps_references:
+            if self._checks_values:
+                body_of(fact, codec)
+            return fact
+        return body_of(fact, codec)
+
+    def _leave(self, execution_id: str, name: str, body: Any) -> bool:
+        """Leave an answer, unless there is one. If the walk is in this process, whoever waits for it from now on waits
+        for what follows."""
+        driver = self._live(execution_id)
+        if driver is not None:
+            driver.expect_answer(name)
+        left = False
+        try:
+            left = self._journal.request(execution_id, "answer", body, name)
+        finally:
+            if driver is not None and not left:
+                driver.expect_no_answer(name)
+        return left
+
+    def _find(self, row: ExecutionRow, place: "Place", codec: Codec) -> f.Asked:
+        if ExecutionStatus(row.status).is_final:
+            self._following.leave(row.execution_id)
+        else:
+            asked = self._following.question(self._journal, row, codec, place.path)
+            if asked is not None and place.key in (None, asked.key) and place.round in (None, asked.round):
                 return asked
         for entry in self._reader.checkpoint(row.execution_id).interrupt_history:
             if entry.path == place.path and entry.action != "ask" and place.key in (None, entry.key):

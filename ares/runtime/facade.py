@@ -37,13 +37,14 @@ from ares.errors import (
     UsageError,
 )
 from ares.events import Event
-from ares.journal.protocol import ExecutionRow, Store
+from ares.journal.protocol import ExecutionRow, Journal, Store
 from ares.journal.writer import StoreJournal
 from ares.plugin.contracts import RuntimePlugin
 from ares.questions import Approve, Question, Reject, RunAgain
 from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
 from ares.runtime.answering import Answering, place_of
 from ares.runtime.checks import check_id, check_timeout, option, run_metadata, worker_count
+from ares.runtime.following import Following
 from ares.runtime.installed import chosen
 from ares.runtime.parts import Life, Parts
 from ares.runtime.plugging import with_defaults
@@ -493,7 +494,7 @@ class Runtime:
             SerializationError: its value cannot be stored.
         """
         place = place_of(question, step, key, round)
-        Answering(self._engine().journal, self._reader(), self._known).answer(place, answer)
+        self._answering(self._engine().journal).answer(place, answer)
 
     def questions(self, execution_id: str | None = None) -> Sequence[Question]:
         """The questions that nobody has answered yet, of one execution or of all, the oldest execution first.
@@ -501,7 +502,13 @@ class Runtime:
         Raises:
             ExecutionNotFoundError: there is no such execution.
         """
-        return list(Answering(self._life.source(), self._reader(), self._known).questions(execution_id))
+        return list(self._answering(self._life.source()).questions(execution_id))
+
+    def _answering(self, journal: Journal | Store) -> Answering:
+        checks_values = self._options.check_values
+        parts = self._life.here()
+        following = Following() if parts is None else parts.following
+        return Answering(journal, self._reader(), self._known, self.live, following, checks_values=checks_values)
 
     def execution(self, execution_id: str) -> Execution:
         """A handle on an execution.

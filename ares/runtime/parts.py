@@ -17,6 +17,7 @@ from ares.engine.options import CLOSE_COMMIT
 from ares.errors import RuntimeClosedError
 from ares.journal.protocol import Store
 from ares.journal.writer import StoreJournal
+from ares.runtime.following import Following
 
 #: Seconds that what is walked by Runtimes which nobody closed has at the end of the process, and then its commits.
 _EXIT_SECONDS = 0.5
@@ -36,6 +37,7 @@ class Parts:
     journal: StoreJournal
     bus: PluginBus
     engine: Engine
+    following: Following = attrs.field(factory=Following)
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     def close(self, timeout: float, commit: float = CLOSE_COMMIT) -> None:

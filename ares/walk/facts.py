@@ -135,7 +135,8 @@ class Interrupted:
 
 @attrs.define
 class Waiting:
-    """All that is left waits for answers. ``paths`` are the steps that ask."""
+    """All that is left waits for answers. ``paths`` are the steps that ask, as many as are told: of a thousand that are
+    answered one by one, each rest would otherwise repeat all."""
 
     kind: ClassVar[str] = "waiting"
     paths: tuple[str, ...] = ()

@@ -13,14 +13,14 @@ from typing import Any
 
 from loguru import logger
 
-from ares import Runtime, Workflow
-from ares.errors import ExecutionBusyError, StoreError
+from ares import Approve, Reject, RunAgain, Runtime, Workflow
+from ares.errors import AresError, ExecutionBusyError, StoreError
 from ares.stores.sqlite import SqliteStore
 from examples import code_audit
-from tests.durability import flows, hostile, one_of_everything
+from tests.durability import asking, flows, hostile, one_of_everything
 from tests.durability.hostile import hostile as hostile_flow
 from tests.durability.nursery import DEADLINE, Voice
-from tests.durability.stores import CrashingStore
+from tests.durability.stores import CrashingInbox, CrashingStore
 from tests.durability.traces import leave, said, told
 
 
@@ -31,7 +31,7 @@ def begin(voice: Voice) -> None:
 
 def named(workflow: str) -> Workflow:
     """A workflow by the name of the function that makes it."""
-    for module in (flows, one_of_everything, hostile):
+    for module in (flows, one_of_everything, hostile, asking):
         if hasattr(module, workflow):
             made: Workflow = getattr(module, workflow)()
             return made
@@ -67,6 +67,51 @@ def resume(
     store: Any = db if at is None else CrashingStore(SqliteStore(db), at=at, before=before)
     with Runtime(store) as rt:
         return told(rt.resume(execution_id, named(workflow), **options))
+
+
+def answer(_: Voice, db: str, step: str, execution_id: str = "e", key: str | None = None, **given: Any) -> str:
+    """Answer a question: ``approve=value``, ``reject=reason`` or ``again=True``. The name of what it raised."""
+    (how,) = given
+    makes = {"approve": Approve, "reject": Reject, "again": lambda _: RunAgain()}
+    with Runtime(db) as rt:
+        try:
+            rt.answer(execution_id, makes[how](given[how]), step=step, key=key)
+        except AresError as error:
+            return type(error).__name__
+    return ""
+
+
+def answer_all(_: Voice, db: str, effects: str, at: int | None = None) -> dict[str, Any]:
+    """Run ``asking_all`` to its end, answering whatever it asks; with ``at`` until the store kills the process."""
+    store: Any = db if at is None else CrashingInbox(SqliteStore(db), at=at, before=False)
+    wf = asking.asking_all()
+    with Runtime(store, max_workers=3) as rt:
+        result = rt.run(wf, {"effects": effects}, execution_id="e")
+        while result.interrupts:
+            for question in result.interrupts:
+                rt.answer(question, asking.answer_to(question, "first"))
+            result = rt.resume("e", wf)
+        return told(result)
+
+
+def submit_and_rest(voice: Voice, workflow: str, db: str, effects: str, ids: list[str]) -> dict[str, Any]:
+    """Submit, say when all of them rest, and the result of the first once the test says so."""
+    with Runtime(db, max_workers=2) as rt:
+        handles = [rt.submit(named(workflow), {"effects": effects}, execution_id=each) for each in ids]
+        for handle in handles:
+            assert handle.wait(DEADLINE)
+        voice.say({"rests": [str(handle.status) for handle in handles]})
+        voice.hear()
+        return told(handles[0].result(DEADLINE))
+
+
+def recover_and_wait(voice: Voice, workflow: str, db: str) -> dict[str, Any]:
+    """Recover, say what is taken and what is left, and what the taken ones came to once the test says so."""
+    with Runtime(db, workflows=[named(workflow)], max_workers=2) as rt:
+        recovery = rt.recover()
+        voice.say({"taken": [each.id for each in recovery], "left": dict(recovery.left)})
+        voice.hear()
+        return {each.id: told(each.result(DEADLINE)) for each in recovery}
 
 
 def interruptible(voice: Voice, workflow: str, db: str, inputs: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import ares
 from ares import RetryPolicy, Runtime, Workflow
 from ares.errors import NotDone
-from tests.durability.nursery import Voice
+from tests.durability.nursery import DEADLINE, Voice
 from tests.durability.traces import counted, die, leave, traces
 
 #: The line to the test, in a child.
@@ -81,16 +81,45 @@ def growing(begun: list[int]) -> Workflow:
 
 
 def deadly_pay() -> Workflow:
-    """An at_most_once body that dies of its own effect."""
+    """An at_most_once body that dies of its own effect the first time."""
     wf = Workflow("deadly_pay", inputs={"effects": str})
 
     @wf.step(delivery="at_most_once")
-    def pay(effects: str) -> None:
+    def pay(effects: str) -> str:
         leave(effects, "pay")
-        die()
+        if counted(effects)["pay"] == 1:
+            die()
+        return "paid"
 
     wf.step(lambda pay: "sent", id="send")
     return wf
+
+
+def deadly_pays(on_item_failure: str) -> Workflow:
+    """A map of two at_most_once bodies, of which one kills the process once both have begun."""
+    wf = Workflow("deadly_pays", inputs={"effects": str})
+    wf.step(lambda: [0, 1], id="orders")
+
+    @wf.step(map_over="orders", delivery="at_most_once", on_item_failure=on_item_failure)
+    def pay(ctx: ares.StepContext, item: int, effects: str) -> str:
+        leave(effects, ctx.step.path)
+        if len(traces(effects)) == 2:
+            die()
+        if len(traces(effects)) == 1:
+            threading.Event().wait(DEADLINE)
+        return f"paid {item}"
+
+    return wf
+
+
+def deadly_pays_fail() -> Workflow:
+    """As ``deadly_pays``."""
+    return deadly_pays("fail")
+
+
+def deadly_pays_collect() -> Workflow:
+    """As ``deadly_pays``."""
+    return deadly_pays("collect")
 
 
 def reconciled_pay() -> Workflow:

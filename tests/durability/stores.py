@@ -1,10 +1,12 @@
 """Stores that fail on purpose, around one that works."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from ares.journal.protocol import Append, Store
 from tests.durability.traces import die
+
+T = TypeVar("T")
 
 
 class StoreWrapper:
@@ -58,3 +60,22 @@ class CrashingStore(StoreWrapper):
             if self._count >= self._at:
                 die()
         return None
+
+
+class CrashingInbox(CrashingStore):
+    """As its base; what is left in the inbox, and what is taken from it, are places to die at, too."""
+
+    def request(self, execution_id: str, kind: str, body: Any, name: str = "") -> bool:
+        return self._counted(lambda: self._inner.request(execution_id, kind, body, name))
+
+    def close_request(self, number: int) -> None:
+        self._counted(lambda: self._inner.close_request(number))
+
+    def _counted(self, act: Callable[[], T]) -> T:
+        self._count += 1
+        if self._before and self._count >= self._at:
+            die()
+        done = act()
+        if self._count >= self._at:
+            die()
+        return done

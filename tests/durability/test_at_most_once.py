@@ -1,4 +1,7 @@
-"""A body that must not run twice: what counts as cut short, who may say what came of it, and what nobody may do."""
+"""A body that must not run twice: what counts as cut short, who may say what came of it, and what nobody may do.
+
+Where no ``reconcile`` can say, a human is asked; until then the step waits, and no resume runs its body.
+"""
 
 import threading
 from collections.abc import Callable
@@ -7,9 +10,30 @@ from typing import Any
 import pytest
 
 import ares
-from ares import ExecutionStatus, ItemFailure, RetryPolicy, Runtime, StepSpec, StepStatus, Workflow
-from ares.errors import NotDone, OutcomeUnknownError, PartFailedError, StoreError, UsageError
+from ares import (
+    Approve,
+    ExecutionStatus,
+    ItemFailure,
+    Question,
+    Reject,
+    RetryPolicy,
+    RunAgain,
+    Runtime,
+    StepSpec,
+    StepStatus,
+    Workflow,
+    WorkflowResult,
+)
+from ares.errors import (
+    NotDone,
+    OutcomeUnknownError,
+    QuestionAnsweredError,
+    StepRejectedError,
+    StoreError,
+    UsageError,
+)
 from ares.stores.sqlite import SqliteStore
+from tests.durability import flows
 from tests.durability.nursery import DEADLINE, Nursery
 from tests.durability.stores import StoreWrapper
 from tests.durability.traces import Ran, traces
@@ -27,6 +51,16 @@ def paying(body: Callable[..., Any], reconcile: Callable[..., Any] | None = None
     return wf
 
 
+def asks(result: WorkflowResult, path: str = "pay") -> Question:
+    """The one question that is open: did the body take effect?"""
+    assert result.status is ExecutionStatus.WAITING
+    assert result.steps[path].status is StepStatus.WAITING
+    (question,) = result.interrupts
+    assert (question.path, question.key, question.cause) == (path, "outcome", "outcome")
+    assert "take effect?" in question.message
+    return question
+
+
 # --- what leaves the outcome unknown ---------------------------------------------------------------------------------
 
 
@@ -38,13 +72,28 @@ def test_an_exception_leaves_the_outcome_unknown_and_is_not_retried(ran: Ran, ag
     result = again().run(paying(pay), execution_id="e")
 
     assert ran == ["pay"]
-    assert result.status is ExecutionStatus.FAILED
+    assert "the line went dead" in asks(result).message
+    assert result.steps["send"].status is StepStatus.PENDING
+
+
+def test_an_execution_that_ends_before_anybody_answers_fails_for_not_knowing(ran: Ran, again: New) -> None:
+    def pay() -> None:
+        ran.append("pay")
+        raise ConnectionError("the line went dead")
+
+    wf = paying(pay)
+    rt = again()
+    asks(rt.run(wf, execution_id="e"))
+    rt.cancel("e")
+    result = rt.resume("e", wf)
+
+    assert ran == ["pay"]
+    assert result.status is ExecutionStatus.CANCELLED
     error = result.steps["pay"].error
     assert isinstance(error, OutcomeUnknownError)
     assert error.path == "pay"
-    assert "the line went dead" in str(error)
-    assert isinstance(error.__cause__, ConnectionError)
-    assert result.steps["send"].reason == "upstream_failed: pay"
+    asks(rt.resume("e", wf, reopen=True))
+    assert ran == ["pay"]
 
 
 def test_not_done_is_an_ordinary_failure(ran: Ran, again: New) -> None:
@@ -90,8 +139,7 @@ def test_a_timeout_leaves_the_outcome_unknown(ran: Ran, again: New) -> None:
     let_go.set()
 
     assert ran == ["pay"]
-    assert isinstance(result.steps["pay"].error, OutcomeUnknownError)
-    assert "0.1 s" in str(result.steps["pay"].error)
+    assert "0.1 s" in asks(result).message
 
 
 def test_a_value_that_cannot_be_stored_leaves_the_outcome_unknown(ran: Ran, again: New) -> None:
@@ -102,7 +150,7 @@ def test_a_value_that_cannot_be_stored_leaves_the_outcome_unknown(ran: Ran, agai
     result = again().run(paying(pay), execution_id="e")
 
     assert ran == ["pay"]
-    assert isinstance(result.steps["pay"].error, OutcomeUnknownError)
+    assert "SerializationError" in asks(result).message
 
 
 def cut_by(end: Callable[[Runtime], object], ran: Ran, rt: Runtime, **options: Any) -> Workflow:
@@ -125,13 +173,14 @@ def cut_by(end: Callable[[Runtime], object], ran: Ran, rt: Runtime, **options: A
 
 
 def test_a_cancel_leaves_the_outcome_unknown(ran: Ran, again: New) -> None:
-    wf = cut_by(lambda rt: rt.cancel("e"), ran, again())
+    rt = again()
+    wf = cut_by(lambda rt: rt.cancel("e"), ran, rt)
+    cancelled = rt.execution("e").result(DEADLINE)
 
-    result = again().resume("e", wf, reopen=True)
-
+    assert "it took effect is unknown" in str(cancelled.steps["pay"].error)
+    assert cancelled.interrupts == ()
+    asks(again().resume("e", wf, reopen=True))
     assert ran == ["pay"]
-    assert result.status is ExecutionStatus.FAILED
-    assert "unknown" in str(result.steps["pay"].error)
 
 
 def test_a_close_leaves_the_outcome_unknown(ran: Ran, again: New) -> None:
@@ -139,28 +188,111 @@ def test_a_close_leaves_the_outcome_unknown(ran: Ran, again: New) -> None:
 
     rt = again()
     assert rt.execution("e").status is ExecutionStatus.INTERRUPTED
-    result = rt.resume("e", wf)
+    asks(rt.resume("e", wf))
 
     assert ran == ["pay"]
-    assert result.steps["pay"].status is StepStatus.FAILED
-    assert "unknown" in str(result.steps["pay"].error)
 
 
-def test_a_crash_leaves_the_outcome_unknown(nursery: Nursery, db: str, effects: str) -> None:
-    child = nursery.start("run", workflow="deadly_pay", db=db, inputs={"effects": effects})
-    assert child.wait() == -9
+# --- what a human may say of it --------------------------------------------------------------------------------------
 
-    for _ in range(3):
-        result = nursery.call("resume", workflow="deadly_pay", db=db)
-        assert result["status"] == "FAILED"
-        assert "unknown" in result["steps"]["pay"][3]
+
+def test_approve_says_that_it_was_done_and_what_it_came_to(ran: Ran, again: New) -> None:
+    def pay() -> str:
+        ran.append("pay")
+        raise ConnectionError
+
+    wf = paying(pay)
+    rt = again()
+    rt.answer(asks(rt.run(wf, execution_id="e")), Approve("paid by hand"))
+    result = rt.resume("e", wf).raise_for_status()
+
+    assert ran == ["pay"]
+    assert result.outputs["pay"] == "paid by hand"
+    assert result.outputs["send"] == "sent after paid by hand"
+    assert result.steps["pay"].attempts == 1
+
+
+def test_run_again_says_that_it_was_not_done(ran: Ran, again: New) -> None:
+    def pay(ctx: ares.StepContext) -> str:
+        ran.append(f"pay {ctx.attempt}")
+        if ctx.attempt == 1:
+            raise ConnectionError
+        return "paid"
+
+    wf = paying(pay)
+    rt = again()
+    rt.answer(asks(rt.run(wf, execution_id="e")), RunAgain())
+    result = rt.resume("e", wf).raise_for_status()
+
+    assert ran == ["pay 1", "pay 2"]
+    assert result.outputs["send"] == "sent after paid"
+
+
+def test_run_again_is_one_attempt_more_than_the_policy_allows_and_asks_anew(ran: Ran, again: New) -> None:
+    def pay(ctx: ares.StepContext) -> str:
+        ran.append(f"pay {ctx.attempt}")
+        raise ConnectionError(f"attempt {ctx.attempt}")
+
+    wf = Workflow("shop")
+    wf.step(pay, delivery="at_most_once")
+    rt = again()
+    rt.answer(asks(rt.run(wf, execution_id="e")), RunAgain())
+    second = asks(rt.resume("e", wf))
+    rt.answer(second, RunAgain())
+    with pytest.raises(QuestionAnsweredError):
+        rt.answer(second, Approve("paid"))
+    third = asks(rt.resume("e", wf))
+
+    assert ran == ["pay 1", "pay 2", "pay 3"]
+    assert "attempt 2" in second.message
+    assert "attempt 3" in third.message
+
+
+def test_reject_skips_it_and_what_follows(ran: Ran, again: New) -> None:
+    def pay() -> None:
+        ran.append("pay")
+        raise ConnectionError
+
+    wf = paying(pay)
+    rt = again()
+    rt.answer(asks(rt.run(wf, execution_id="e")), Reject("leave it"))
+    results = [rt.resume("e", wf), rt.resume("e", wf)]
+
+    assert ran == ["pay"]
+    for result in results:
+        assert result.status is ExecutionStatus.COMPLETED
+        assert result.rejected == ("pay",)
+        assert result.steps["pay"].reason == "rejected"
+        assert result.steps["send"].reason == "rejected: pay"
+
+
+@pytest.mark.parametrize(
+    ("answer", "paid", "times"),
+    [(Approve("by hand"), "by hand", 1), (RunAgain(), "paid", 2), (Reject("leave it"), None, 1)],
+    ids=["approve", "run again", "reject"],
+)
+def test_a_crash_leaves_the_outcome_unknown_and_only_a_human_knows(
+    nursery: Nursery, db: str, again: New, answer: Approve | RunAgain | Reject, paid: str | None, times: int
+) -> None:
+    effects = db + ".effects"
+    assert nursery.start("run", workflow="deadly_pay", db=db, inputs={"effects": effects}).wait() == -9
+
+    wf = flows.deadly_pay()
+    for _ in range(2):
+        question = asks(again().resume("e", wf))
     assert traces(effects) == ["pay"]
+    again().answer(question, answer)
+    result = again().resume("e", wf)
+
+    assert result.status is ExecutionStatus.COMPLETED
+    assert result.outputs == ({} if paid is None else {"pay": paid, "send": "sent"})
+    assert traces(effects) == ["pay"] * times
 
 
 # --- what a resume may do --------------------------------------------------------------------------------------------
 
 
-def test_no_resume_runs_it_until_rerun_names_it(ran: Ran, broken: set[str], again: New) -> None:
+def test_no_resume_runs_it_until_somebody_answers_or_rerun_names_it(ran: Ran, broken: set[str], again: New) -> None:
     def pay() -> str:
         ran.append("pay")
         if broken:
@@ -176,8 +308,7 @@ def test_no_resume_runs_it_until_rerun_names_it(ran: Ran, broken: set[str], agai
     assert ran == ["pay"]
     named = again().resume("e", wf, rerun=["pay"])
 
-    assert [r.status for r in unknown] == [ExecutionStatus.FAILED] * 3
-    assert {type(r.steps["pay"].error).__name__ for r in unknown} == {"OutcomeUnknownError"}
+    assert [asks(r).path for r in unknown] == ["pay"] * 3
     assert ran == ["pay", "pay"]
     assert named.outputs["send"] == "sent after paid"
 
@@ -216,48 +347,101 @@ def test_one_inside_a_sub_workflow_has_to_be_named_too(ran: Ran, again: New) -> 
     assert ran == ["pay", "pay"]
 
 
-def test_its_elements_are_each_run_at_most_once(ran: Ran, broken: set[str], again: New) -> None:
+def paying_many(ran: Ran, **options: Any) -> Workflow:
+    """A map of three at_most_once elements, of which the second and the third are cut short the first time."""
     wf = Workflow("many")
     wf.step(lambda: [0, 1, 2], id="orders")
 
-    @wf.step(map_over="orders", delivery="at_most_once", on_item_failure="collect")
-    def pay(ctx: ares.StepContext, item: int) -> int:
+    @wf.step(map_over="orders", delivery="at_most_once", **options)
+    def pay(ctx: ares.StepContext, item: int) -> str:
         ran.append(ctx.step.path)
-        if ctx.step.path in broken:
+        if item and ctx.attempt == 1:
             raise ConnectionError
-        return item
+        return f"paid {item}"
 
-    broken.add("pay[1]")
-    first = again().run(wf, execution_id="e")
-    broken.clear()
+    return wf
+
+
+def test_its_elements_are_each_run_at_most_once_and_asked_about(ran: Ran, again: New) -> None:
+    wf = paying_many(ran)
+    rt = again()
+    first = rt.run(wf, execution_id="e")
+    second = again().resume("e", wf)
     assert sorted(ran.since()) == ["pay[0]", "pay[1]", "pay[2]"]
+
     rt = again()
     with pytest.raises(UsageError, match="at_most_once"):
         rt.resume("e", wf, rerun=["orders"])
-    named = rt.resume("e", wf, rerun=["pay[1]"])
+    asked = {question.path: question for question in rt.questions("e")}
+    rt.answer(asked["pay[2]"], Approve("by hand"))
+    third = rt.resume("e", wf)
+    rt.answer(asked["pay[1]"], RunAgain())
+    last = rt.resume("e", wf)
 
-    assert isinstance(first.outputs["pay"][1], ItemFailure)
-    assert isinstance(first.outputs["pay"][1].error, OutcomeUnknownError)
+    for result, paths in ((first, ["pay[1]", "pay[2]"]), (second, ["pay[1]", "pay[2]"]), (third, ["pay[1]"])):
+        assert result.status is ExecutionStatus.WAITING
+        assert sorted(question.path for question in result.interrupts) == paths
     assert ran == ["pay[1]"]
-    assert named.outputs["pay"] == [0, 1, 2]
+    assert last.outputs["pay"] == ["paid 0", "paid 1", "by hand"]
 
 
-def test_a_failed_map_tells_of_the_element_whose_outcome_is_unknown(ran: Ran, again: New) -> None:
-    wf = Workflow("many")
-    wf.step(lambda: [0], id="orders")
+def test_an_element_that_a_human_says_no_to_fails(ran: Ran, again: New) -> None:
+    wf = paying_many(ran, on_item_failure="collect")
+    rt = again()
+    rt.run(wf, execution_id="e")
+    rt.answer("e", Reject("not that one"), step="pay[1]")
+    rt.answer("e", Approve("by hand"), step="pay[2]")
+    result = rt.resume("e", wf)
 
-    @wf.step(map_over="orders", delivery="at_most_once")
-    def pay(item: int) -> None:
-        ran.append("pay")
-        raise ConnectionError
+    assert sorted(ran) == ["pay[0]", "pay[1]", "pay[2]"]
+    paid, rejected, by_hand = result.outputs["pay"]
+    assert (paid, by_hand) == ("paid 0", "by hand")
+    assert isinstance(rejected, ItemFailure)
+    assert isinstance(rejected.error, StepRejectedError)
+    assert result.rejected == ("pay[1]",)
 
-    failed = again().run(wf, execution_id="e")
-    resumed = again().resume("e", wf)
 
-    for result in (failed, resumed):
-        assert isinstance(result.steps["pay"].error, PartFailedError)
-        assert "unknown" in str(result.steps["pay"].error)
-    assert ran == ["pay"]
+def test_a_map_whose_elements_are_unknown_at_the_end_tells_of_one(ran: Ran, again: New) -> None:
+    wf = paying_many(ran, on_item_failure="fail")
+    rt = again()
+    rt.run(wf, execution_id="e")
+    rt.cancel("e")
+    result = rt.resume("e", wf)
+
+    assert result.status is ExecutionStatus.CANCELLED
+    assert isinstance(result.steps["pay[1]"].error, OutcomeUnknownError)
+    assert sorted(ran) == ["pay[0]", "pay[1]", "pay[2]"]
+
+
+@pytest.mark.parametrize(
+    ("on_item_failure", "answer"),
+    [("fail", RunAgain()), ("collect", Reject("leave it"))],
+    ids=["run again", "reject"],
+)
+def test_elements_that_a_crash_cut_short_are_each_asked_about(
+    nursery: Nursery, db: str, again: New, on_item_failure: str, answer: RunAgain | Reject
+) -> None:
+    effects = db + ".effects"
+    inputs = {"effects": effects}
+    child = nursery.start("run", workflow=f"deadly_pays_{on_item_failure}", db=db, inputs=inputs, max_workers=3)
+    assert child.wait() == -9
+    before = traces(effects)
+
+    wf = flows.deadly_pays(on_item_failure)
+    rt = again()
+    assert rt.resume("e", wf).status is ExecutionStatus.WAITING
+    rt.answer("e", Approve("by hand"), step="pay[0]")
+    asks(rt.resume("e", wf), "pay[1]")
+    rt.answer("e", answer, step="pay[1]")
+    result = again().resume("e", wf)
+    by_hand, other = result.outputs["pay"]
+
+    assert sorted(before) == ["pay[0]", "pay[1]"]
+    assert by_hand == "by hand"
+    if isinstance(answer, RunAgain):
+        assert (traces(effects)[2:], other) == (["pay[1]"], "paid 1")
+    else:
+        assert (traces(effects)[2:], result.rejected) == ([], ("pay[1]",))
 
 
 # --- reconcile -------------------------------------------------------------------------------------------------------
@@ -425,9 +609,8 @@ def test_an_outcome_that_cannot_be_committed_is_unknown(db: str, ran: Ran, again
     with pytest.raises(StoreError):
         rt.run(paying(pay), execution_id="e")
     store.fails = False
-    result = rt.resume("e", paying(pay))
+    asks(rt.resume("e", paying(pay)))
     asked = rt.resume("e", paying(pay, lambda: "it was paid"), rerun=["order"])
 
     assert ran == ["pay"]
-    assert isinstance(result.error, OutcomeUnknownError)
     assert asked.outputs["send"] == "sent after it was paid"

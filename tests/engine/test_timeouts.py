@@ -327,6 +327,7 @@ def test_an_at_most_once_step_that_times_out_is_not_run_again(runtime: Make, stu
     )
 
     assert [question.key for question in result.interrupts] == ["outcome"]
+    assert "0.05 s" in result.interrupts[0].message
     assert calls == [1]
 
 

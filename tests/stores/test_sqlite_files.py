@@ -201,7 +201,7 @@ def test_an_older_file_is_migrated_forward_once_and_whole(path: Path, monkeypatc
     store = SqliteStore(path)
 
     monkeypatch.setattr(_schema, "MIGRATIONS", good)
-    refused(store.executions, "older format 1")
+    refused(store.executions, f"older format {len(good) - 1}")
     monkeypatch.setattr(_schema, "MIGRATIONS", bad)
     refused(store.open)
     assert path.read_bytes() == before
@@ -213,10 +213,42 @@ def test_an_older_file_is_migrated_forward_once_and_whole(path: Path, monkeypatc
         store.close()
     with contextlib.closing(sqlite3.connect(path)) as other:
         assert other.execute("SELECT * FROM later").fetchall() == [(1,)]
-        assert other.execute("PRAGMA user_version").fetchone() == (2,)
+        assert other.execute("PRAGMA user_version").fetchone() == (len(good),)
 
     monkeypatch.undo()
     refused(store.open, "newer ares")
+
+
+def test_a_file_of_the_first_format_keeps_its_requests_and_takes_named_ones(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        for statement in _schema.MIGRATIONS[0]:
+            old.execute(statement)
+        old.execute(f"PRAGMA application_id = {_schema.APPLICATION_ID}")
+        old.execute("PRAGMA user_version = 1")
+        old.execute("INSERT INTO executions VALUES (7, 'e1', 'wf', '1', NULL, '{}', 1, 'RUNNING', '', NULL, NULL, 0)")
+        old.execute("INSERT INTO entries VALUES (7, 1, 1, 'fact', 'step', '{}')")
+        for number, body in ((3, "first"), (5, "second")):
+            old.execute("INSERT INTO requests VALUES (?, 7, 'cancel', ?, 1)", (number, body))
+        old.commit()
+    store = SqliteStore(path)
+
+    store.open()
+    lease = store.start_lease(this_process())
+    store.claim("e1", lease, is_gone=is_gone)
+    given = (("cancel", "third", ""), ("answer", "yes", "q"), ("answer", "no", "q"))
+    left = [store.request("e1", kind, body, name) for kind, body, name in given]
+    found = store.requests(lease)
+    store.close()
+
+    assert left == [True, True, False]
+    assert [(r.number, r.kind, r.body, r.name) for r in found] == [
+        (3, "cancel", "first", ""),
+        (5, "cancel", "second", ""),
+        (6, "cancel", "third", ""),
+        (7, "answer", "yes", "q"),
+    ]
+    assert seqs(store) == [1]
+    assert store.execution("e1").requests == 4
 
 
 # --- files that can only be read ---
