@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         Goto,
         Input,
         ItemFailure,
+        Loop,
         OnItemFailure,
         OnNoRoute,
         RecoveryPolicy,
@@ -91,6 +92,7 @@ __all__ = [
     "Input",
     "InterruptEntry",
     "ItemFailure",
+    "Loop",
     "LoopEntry",
     "MemoryEntry",
     "OnItemFailure",
@@ -140,7 +142,7 @@ _HOMES = {
     "ares.runtime": "Recovery Runtime",
     "ares.values": "register",
     "ares.walk.facts": "SkipReason",
-    "ares.workflow": "Delivery Goto Input ItemFailure OnItemFailure OnNoRoute RecoveryPolicy RecoveryStrategy "
+    "ares.workflow": "Delivery Goto Input ItemFailure Loop OnItemFailure OnNoRoute RecoveryPolicy RecoveryStrategy "
     "RetryPolicy StepDefaults StepSpec Trigger Workflow mermaid",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -87,6 +87,7 @@ def _document(health: Mapping[str, PluginHealth], order: HookOrder, problem: str
             **{hook: [list(wave) for wave in waves] for hook, waves in order.waves.items()},
             "route": list(order.routers),
             "should_recover": list(order.recovery),
+            "should_execute_round": list(order.loop),
         },
     }
     if problem:

@@ -28,6 +28,7 @@ from ares.engine.ledger import Ledger
 from ares.engine.options import CANCEL_GRACE, COMMIT_TIMEOUT, Options
 from ares.engine.pool import WorkerPool
 from ares.engine.results import Kept
+from ares.engine.rounds import Rounds
 from ares.engine.tally import Tally
 from ares.engine.telling import Telling
 from ares.engine.timers import Timers
@@ -43,6 +44,8 @@ from ares.walk.state import Instance
 from ares.walk.table import Phase
 from ares.walk.walk import CutShort, RetryIn, StartTimer, Walk, Work, WorkKind
 from ares.workflow import Call
+
+Outcome = f.InstanceFact | f.RoundEnded
 
 #: With a step: its replacement among the calls of agents.
 REPLACEMENT = "replacement"
@@ -66,7 +69,7 @@ class Setting:
     calls: Mapping[Any, Call]
     metadata: Mapping[str, str]
     variables: ContextVars
-    remembered: dict[tuple[str, int, str], Any]
+    remembered: dict[tuple[str, int, int, str], Any]
     keeps_references: bool
     warnings: Sequence[str] = ()
     is_submitted: bool = False
@@ -106,6 +109,7 @@ class Driver:
         self.crew = Crew(setting.pool, self.timers)
         self.tally = Tally()
         self.cutting = Cutting(self)
+        self.rounds = Rounds(self)
         self.dispatch = Dispatch(self, setting.pool, is_submitted=setting.is_submitted, after_crash=setting.after_crash)
         self._setting = setting
         self._pool = setting.pool
@@ -258,6 +262,7 @@ class Driver:
             return
         self.tally.start(self.walk.state)
         self.walk.telling.before, self.walk.telling.after = self.stages.has_before, self.stages.has_after
+        self.walk.has_controllers = self.stages.has_loop
         self.walk.begin()
         timeout = self.walk.state.timeout
         if timeout is not None and self.options.has_timeouts:
@@ -327,17 +332,22 @@ class Driver:
                 self.walk.told(attempt.work)
                 self.collect()
             return
+        if attempt.kind is WorkKind.ROUND:
+            self.rounds.answered(attempt, answer, inline=inline)
+            return
         if self.cutting.is_interrupted or instance.epoch != attempt.epoch or not _fits(attempt):
             return  # it was cut short, skipped or set back meanwhile: a late answer changes nothing
         if isinstance(answer, Failure):
             if self.is_asked_to_stop:
                 return  # it was asked to end: how it failed is no judgement on the step, which runs again
-            fact: f.InstanceFact = judge(instance, answer, stopping=self.cutting.bars(instance))
+            fact: Outcome = judge(instance, answer, stopping=self.cutting.bars(instance))
             self.hand_over(fact, instance, inline=inline)
         else:
             self.hand_over(answer[0], instance, answer[1], inline=inline)
 
-    def hand_over(self, fact: f.InstanceFact, instance: Instance, body: Any = None, *, inline: bool = False) -> None:
+    def hand_over(
+        self, fact: f.InstanceFact | f.RoundEnded, instance: Instance, body: Any = None, *, inline: bool = False
+    ) -> None:
         """Give a fact to the journal, apply it, and let its consequences happen when that is safe.
 
         In this order, so that a Ctrl-C between the two leaves a fact that is journaled and not one that is missing.
@@ -362,7 +372,7 @@ class Driver:
             ticket.add_callback(lambda t: self.post(self._committed, fact, instance, held, tells, t))
 
     def _conclude(
-        self, fact: f.InstanceFact, instance: Instance, held: list[Place], *, tells: bool, inline: bool = False
+        self, fact: Outcome, instance: Instance, held: list[Place], *, tells: bool, inline: bool = False
     ) -> None:
         """A fact is as safe as was asked for: tell those who are told of outcomes first, then let things happen."""
         if tells:
@@ -372,8 +382,8 @@ class Driver:
             self.telling.feed.release(held)
         self.settle(fact, instance)
 
-    def hand_over_now(self, fact: f.DeadlinePassed | f.CancelRequested, instance: Instance | None) -> Ticket:
-        """A fact that bars what has not begun: it takes effect at once."""
+    def hand_over_now(self, fact: f.ExecutionFact, instance: Instance | None) -> Ticket:
+        """A fact that takes effect at once: it bars what has not begun, or whoever loses it decides the same again."""
         ticket = self.ledger.append((fact,))
         self.walk.apply(fact, instance)
         ticket.add_callback(self._check_commit)
@@ -397,9 +407,7 @@ class Driver:
             return True
         return False
 
-    def _committed(
-        self, fact: f.InstanceFact, instance: Instance, held: list[Place], tells: bool, ticket: Ticket
-    ) -> None:
+    def _committed(self, fact: Outcome, instance: Instance, held: list[Place], tells: bool, ticket: Ticket) -> None:
         self.heed()
         self.unsettled = max(0, self.unsettled - 1)
         if ticket.error is not None:
@@ -422,6 +430,7 @@ class Driver:
             last = facts[-1][0]
             for fact, instance in facts:
                 self.tally.add(fact, instance)
+                self.rounds.note(fact, instance)
             happened = [fact for fact, _ in facts]
             if isinstance(last, f.Ended):
                 self._end(last, happened)

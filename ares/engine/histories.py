@@ -1,16 +1,17 @@
 """What an execution has decided, called and found so far, for plugins that are asked about it.
 
-Kept only where there is one to ask: a walk without such a plugin keeps no histories.
+Kept only where there is one to ask: a walk without such a plugin keeps no histories. Those that are kept are the
+execution's present round's; of what was before, only how much it was.
 """
 
 import threading
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
 from ares.journal.notes import Note, Recorded, ToolCalled
 from ares.records import (
     ErrorEntry,
-    ExperienceCheckpoint,
     InterruptEntry,
     MemoryEntry,
     RouteEntry,
@@ -31,48 +32,68 @@ _NAMES = {
 
 
 class Histories:
-    """Any thread. Begins with what an earlier process left, if one did."""
+    """Any thread."""
 
-    def __init__(self, before: ExperienceCheckpoint | None = None) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: dict[str, list[Any]] = {name: [] for name in _NAMES.values()}
-        if before is not None:
-            self._entries = {
-                "routes": list(before.route_history),
-                "tools": list(before.tool_history),
-                "memory_hits": list(before.memory_hits),
-                "scoring_signals": list(before.scoring_signals),
-                "interrupts": list(before.interrupt_history),
-                "errors": list(before.error_history),
-            }
+        self._counts: Counter[str] = Counter()
+        #: How long each history was when the present round of a sub-workflow began, by the path of its scope; those
+        #: that are in their first round have none.
+        self._marks: dict[str, dict[str, int]] = {}
 
-    def add(self, entry: f.Fact | Note) -> None:
-        """Take in what is journaled, if it belongs to a history."""
-        found = _entry_of(entry)
+    def add(self, entry: f.Fact | Note, at: datetime | None = None) -> None:
+        """Take in what is journaled, if it belongs to a history; ``at`` unless that is now."""
+        if isinstance(entry, f.RoundStarted):
+            self._turn(entry.path)
+            return
+        found = _entry_of(entry, at)
         name = None if found is None else _NAMES.get(type(found))
         if name is not None:
             with self._lock:
                 self._entries[name].append(found)
+                self._counts[name] += 1
+
+    def _turn(self, path: str) -> None:
+        with self._lock:
+            inside = path + "/" if path else ""
+            self._marks = {name: mark for name, mark in self._marks.items() if not name.startswith(inside)}
+            if path:
+                self._marks[path] = {name: len(entries) for name, entries in self._entries.items()}
+            else:
+                self._entries = {name: [] for name in self._entries}
 
     def read(self, *names: str) -> dict[str, tuple[Any, ...]]:
         """The histories of these names, as they are now."""
         with self._lock:
             return {name: tuple(self._entries[name]) for name in names}
 
-    def count(self, name: str) -> int:
-        """How long a history is."""
+    def of_round(self, path: str) -> dict[str, tuple[Any, ...]]:
+        """All histories of the present round of the execution, or of a sub-workflow, by the path of its scope."""
+        if not path:
+            return self.read(*self._entries)
+        inside = path + "/"
         with self._lock:
-            return len(self._entries[name])
+            mark = self._marks.get(path, {})
+            return {
+                name: tuple(e for e in entries[mark.get(name, 0) :] if getattr(e, "path", "").startswith(inside))
+                for name, entries in self._entries.items()
+            }
+
+    def count(self, name: str) -> int:
+        """How long a history is, earlier rounds included."""
+        with self._lock:
+            return self._counts[name]
 
 
-def _entry_of(entry: f.Fact | Note) -> Any:
+def _entry_of(entry: f.Fact | Note, at: datetime | None) -> Any:
     match entry:
         case Recorded():
             return entry.entry
         case f.Routed():
-            return _route(entry.path, entry.targets, entry.reason, entry.source)
+            return _route(entry.path, entry.targets, entry.reason, entry.source, at)
         case f.Succeeded() if entry.targets is not None:
-            return _route(entry.path, entry.targets, "", "step")
+            return _route(entry.path, entry.targets, "", "step", at)
         case f.Failed() | f.Unrouted():
             return ErrorEntry(_name(entry.path), entry.path, str(entry.error))
         case ToolCalled():
@@ -90,8 +111,8 @@ def _entry_of(entry: f.Fact | Note) -> Any:
             return None
 
 
-def _route(path: str, targets: tuple[str, ...], reason: str, source: str) -> RouteEntry:
-    return RouteEntry(_name(path), path, targets, reason, source, datetime.now(UTC))
+def _route(path: str, targets: tuple[str, ...], reason: str, source: str, at: datetime | None) -> RouteEntry:
+    return RouteEntry(_name(path), path, targets, reason, source, at or datetime.now(UTC))
 
 
 def _name(path: str) -> str:

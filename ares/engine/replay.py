@@ -36,7 +36,8 @@ class Replay:
 
     walk: Walk
     created: f.Created
-    remembered: dict[tuple[str, int, str], Any]
+    #: By path, round, epoch of birth and key.
+    remembered: dict[tuple[str, int, int, str], Any]
     #: The definition that it went on with last.
     fingerprint: WorkflowFingerprint
     last_seq: int
@@ -113,7 +114,7 @@ def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Cod
         SerializationError: an entry cannot be read.
     """
     walk = Walk(graph, execution_id)
-    remembered: dict[tuple[str, int, str], Any] = {}
+    remembered: dict[tuple[str, int, int, str], Any] = {}
     created: f.Created | None = None
     fingerprint = WorkflowFingerprint("", "", {}, "{}")
     seq = 0
@@ -125,7 +126,7 @@ def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Cod
             continue
         fact = read(entry.kind, entry.path, entry.body, codec)
         if isinstance(fact, Remembered):
-            remembered[fact.path, fact.born, fact.key] = fact.value
+            remembered[fact.path, fact.round, fact.born, fact.key] = fact.value
             continue
         if isinstance(fact, f.Created):
             created = fact
@@ -135,7 +136,10 @@ def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Cod
         if fact is created or isinstance(fact, f.Resumed):
             # Of another definition: facts about steps that are not there, or are something else, are passed over.
             walk.state.lenient = walk.state.lenient or bool(compare(fingerprint, graph.fingerprint))
+        root = walk.state.root
         walk.apply(fact)  # type: ignore[arg-type] # every other note was passed over above
+        if walk.state.root is not root:
+            remembered.clear()  # of a round that does not come back
     if created is None:
         raise StoreError(store, "the journal is empty", execution_id)
     if walk.state.lenient:

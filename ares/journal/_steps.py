@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 from ares.records import ErrorInfo, StepState, StepStatus
 from ares.walk.facts import SetBack
+from ares.walk.instance import inside_of
 
 #: (path, digest, dependencies), as ``Created.nodes``.
 Nodes = tuple[tuple[str, str, tuple[str, ...]], ...]
 
-_INDEX = re.compile(r"\[[0-9]+\]")
+#: What a path has beside the ids in it: indices of elements, and the rounds that sub-workflow steps are in.
+_INDEX = re.compile(r"\[[0-9]+\]|#[0-9]+")
 
 
 class Step:
@@ -164,7 +166,7 @@ class Steps:
         for gone in step.inside.keys() - set(known.names):
             self._drop(step.inside.pop(gone))
         for name in known.names:
-            self.at(f"{step.path}/{name}")
+            self.at(f"{inside_of(step.path, step.round)}{name}")
 
     def output_inside(self, step: Step) -> dict[str, Any]:
         """The output of a sub-workflow step: that of its sinks, or of all that completed where sinks are not known."""
@@ -172,6 +174,14 @@ class Steps:
         if known is not None:
             return {name: part.output for name, part in step.inside.items() if name in known.sinks}
         return {name: part.output for name, part in step.inside.items() if part.status is StepStatus.COMPLETED}
+
+    def turn(self, path: str, round: int) -> None:
+        """The steps of the execution, or those inside of what the path of a scope names, begin another round."""
+        steps = list((self.at(_owner_of(path)).inside if path else self.top).values())
+        for step in steps:
+            self.forget_inside(step)
+            step.reset()
+            step.round = round
 
     # --- what is taken back --------------------------------------------------------------------------------------
 
@@ -231,7 +241,13 @@ def _split(path: str) -> tuple[str, int | None, str]:
         owner, _, index = path[:-1].rpartition("[")
         return owner, int(index), ""
     owner, _, name = path.rpartition("/")
-    return owner, None, name
+    return _owner_of(owner), None, name
+
+
+def _owner_of(path: str) -> str:
+    """The path of the step whose scope has this one: without the round that the step is in."""
+    owner, mark, _ = path.rpartition("#")
+    return path if "/" in path[len(owner) :] or not mark else owner
 
 
 def _insides_of(nodes: Nodes) -> dict[str, _Inside]:

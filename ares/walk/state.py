@@ -7,19 +7,19 @@ nobody. What happens *next* is decided in ``ares.walk.walk``.
 A fact is admitted before it takes effect (``ares.walk.admission``). One that is refused changes nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ares.errors import IllegalTransition
 from ares.walk import facts as f
-from ares.walk import rewind, stopping
+from ares.walk import rewind, rounds, stopping
 from ares.walk.admission import admit
-from ares.walk.instance import ACTIVE, BROKEN, DONE, NEW, Instance, Parts, Scope, living, source_item
+from ares.walk.instance import ACTIVE, BROKEN, DONE, NEW, Instance, Parts, Scope, inside_of, living, source_item
 from ares.walk.table import TRANSITIONS, Phase, Stimulus
 from ares.workflow.graph import Graph
 from ares.workflow.policies import Delivery, ItemFailure
 
-__all__ = ["ACTIVE", "BROKEN", "DONE", "NEW", "Instance", "Parts", "Scope", "State", "source_item"]
+__all__ = ["ACTIVE", "BROKEN", "DONE", "NEW", "Instance", "Parts", "Scope", "State", "find", "source_item"]
 
 
 class State:
@@ -28,7 +28,6 @@ class State:
     def __init__(self, graph: Graph, execution_id: str = "") -> None:
         self.graph = graph
         self.execution_id = execution_id
-        self.round = 1
         #: Raised by every resume, interrupt and set-back.
         self.epoch = 0
         self.root = Scope(graph, "", None, 0)
@@ -48,6 +47,8 @@ class State:
         #: By path, what outlives any set-back: when it was last made fresh, and whose outcome is unknown.
         self.reborn: dict[str, int] = {}
         self.unsure: set[str] = set()
+        #: What becomes of a scope whose round is over when the next one begins.
+        self.dispose: Callable[[Scope], None] = rounds.dismantle
         self._on_execution: dict[type, Callable[[Any, Instance | None], Instance | None]] = {
             f.Created: self._created,
             f.Resumed: self._resumed,
@@ -55,6 +56,8 @@ class State:
             f.DeadlinePassed: self._deadline_passed,
             f.Interrupted: self._interrupted,
             f.Ended: self._ended,
+            f.RoundEnded: self._round_ended,
+            f.RoundStarted: self._round_started,
         }
         self._on_instance: dict[type, Callable[[Any, Instance], None]] = {
             f.Checked: self._checked,
@@ -104,21 +107,7 @@ class State:
 
     def find(self, path: str) -> Instance | None:
         """The instance at a path; None for a map element that completed or has not begun, and for a path unknown."""
-        cut = path.rfind("/") + 1
-        scope = self.scopes.get(path[:cut])
-        if scope is None:
-            return None
-        name = path[cut:]
-        if not name.endswith("]"):
-            position = scope.graph.by_id.get(name)
-            return None if position is None else scope.instances[position]
-        base, _, index = name[:-1].partition("[")
-        position = scope.graph.by_id.get(base)
-        parts = None if position is None else scope.instances[position].parts
-        if parts is None or not index.isdecimal():
-            return None
-        i = int(index)
-        return parts.active.get(i) or parts.failed.get(i) or parts.skipped.get(i)
+        return find(self.scopes, path)
 
     def instances(self) -> Iterator[Instance]:
         """Every instance but the elements that completed or never began."""
@@ -178,7 +167,7 @@ class State:
             instance.parts = Parts(fact.length)
 
     def _open_scope(self, owner: Instance, set_back: tuple[f.SetBack, ...]) -> None:
-        prefix = owner.path + "/"
+        prefix = inside_of(owner.path, owner.scope.round)
         scope = self.scopes.get(prefix)
         if scope is None:
             assert owner.node.child is not None
@@ -194,7 +183,9 @@ class State:
             scope.owner = owner
             scope.overdue = False
             scope.stop = None
+            scope.epoch = self.epoch
             rewind.set_back(self, set_back, self.epoch)
+            rounds.reconsider(scope, is_retried=True)
         owner.child = scope
 
     def _succeeded(self, fact: f.Succeeded, instance: Instance) -> None:
@@ -323,11 +314,12 @@ class State:
         if fact.epoch <= self.epoch:
             raise IllegalTransition("", f"in epoch {self.epoch}", f"{fact.kind} (epoch {fact.epoch})")
         rewind.check(self, fact.set_back, fact.in_flight)
+        is_retried = self.ended is not None or fact.reopened
         self.epoch = fact.epoch
         self._cut(fact.in_flight, crashed=True)
         if fact.timeout is not None:
             self.timeout = fact.timeout
-        if self.ended is not None or fact.reopened:
+        if is_retried:
             self.overdue = None
         if fact.reopened:
             self.cancelled = None
@@ -338,6 +330,45 @@ class State:
             rewind.adopt(self, fact.epoch)
         cancelled = f.SkipReason.CANCELLED if self.cancelled is not None else None
         stopping.derive(self.root, cancelled or (f.SkipReason.TIMEOUT if self.overdue is not None else None))
+        for scope in self.root.all():
+            rounds.reconsider(scope, is_retried=is_retried)
+
+    def _round_ended(self, fact: f.RoundEnded, _: Instance | None) -> None:
+        self._not_ended(fact)
+        scope = self.scope_of(fact)
+        rounds.admit_end(scope, fact, is_lenient=self.lenient)
+        scope.over = fact
+        scope.turn = None
+
+    def _round_started(self, fact: f.RoundStarted, _: Instance | None) -> None:
+        self._not_ended(fact)
+        before = self.scope_of(fact)
+        rounds.admit_start(before, fact)
+        self.epoch += 1
+        scope = rounds.next_round(before, self.epoch)
+        for inner in before.all():
+            del self.scopes[inner.prefix]
+        self.scopes[scope.prefix] = scope
+        if scope.owner is None:
+            self.root = scope
+        else:
+            scope.owner.child = scope.owner.scope.inside[scope.prefix] = scope
+        # What outlives a set-back is of an instance, and all of those are gone.
+        for path in [p for p in self.reborn if p.startswith(scope.prefix)]:
+            del self.reborn[path]
+        self.unsure.difference_update([p for p in self.unsure if p.startswith(scope.prefix)])
+        self.dispose(before)
+
+    def scope_of(self, fact: f.RoundFact) -> Scope:
+        """The scope that a fact about a round is about.
+
+        Raises:
+            IllegalTransition: there is none in this epoch.
+        """
+        scope = self.scopes.get(rounds.prefix_of(fact))
+        if scope is None or scope.epoch != fact.epoch:
+            raise IllegalTransition(fact.path, "no scope" if scope is None else f"in epoch {scope.epoch}", fact.kind)
+        return scope
 
     def _cut(self, paths: tuple[str, ...], *, crashed: bool) -> None:
         """Attempts ended with their process or their run: they count as not begun, unless they may not run twice."""
@@ -352,6 +383,25 @@ class State:
             instance.crashes += crashed
             instance.retryable = True
             self._know(instance, unknown=unknown)
+
+
+def find(scopes: Mapping[str, Scope], path: str) -> Instance | None:
+    """The instance at a path in some scopes, by prefix; see ``State.find``."""
+    cut = path.rfind("/") + 1
+    scope = scopes.get(path[:cut])
+    if scope is None:
+        return None
+    name = path[cut:]
+    if not name.endswith("]"):
+        position = scope.graph.by_id.get(name)
+        return None if position is None else scope.instances[position]
+    base, _, index = name[:-1].partition("[")
+    position = scope.graph.by_id.get(base)
+    parts = None if position is None else scope.instances[position].parts
+    if parts is None or not index.isdecimal():
+        return None
+    i = int(index)
+    return parts.active.get(i) or parts.failed.get(i) or parts.skipped.get(i)
 
 
 def _gathered(owner: Instance) -> list[Any]:

@@ -1,5 +1,6 @@
 """The fold: what a journal adds up to, held against the state of the walk that wrote it."""
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,6 +31,7 @@ from ares.walk.state import DONE, Instance, State
 from ares.walk.table import STATUS, Phase
 from ares.workflow import Graph, ItemFailure
 from tests.walk.driver import Driver, Weather
+from tests.walk.snapshot import variables_before
 from tests.walk.strategies import Case, Features, cases
 
 BOOM = ErrorInfo("ValueError", "boom", "Traceback ...")
@@ -477,7 +479,7 @@ def nodes_of(graph: Graph, prefix: str = "") -> list[tuple[str, str, tuple[str, 
 
 def variables_of(state: State) -> dict[str, Any]:
     workflow = state.graph.workflow
-    values = dict(workflow.variables)
+    values = variables_before(state.root)
     for name, value, _ in state.root.writes:
         reducer = workflow.reducer(name)
         values[name] = value if reducer is None else reducer(values[name], value)
@@ -496,6 +498,8 @@ def same_as_the_walk(folding: Fold, state: State) -> None:
         path: (C, plain(output)) for path, output in done.items()
     }
     assert steps.keys() == expected.keys() | done.keys()
+    assert {path: steps[path].round for path in expected} == {p: i.scope.round for p, i in expected.items()}
+    assert checkpoint.round == state.root.round
     assert checkpoint.variables == variables_of(state)
     assert {name: plain(value) for name, value in checkpoint.outputs.items()} == {
         i.path: plain(i.output) for i in state.root.instances if STATUS[i.phase] is C
@@ -547,6 +551,7 @@ weathers = st.builds(
     deadlines=st.booleans(),
     resumes=st.integers(0, 3),
     reruns=st.booleans(),
+    has_controllers=st.booleans(),
 )
 
 
@@ -587,8 +592,5 @@ def test_the_fold_of_a_journal_is_the_state_of_its_walk_at_every_entry(
 
     kept = folding.checkpoint()
     written = [entry.entry for entry in journal if isinstance(entry, Recorded)]
-    assert [*kept.memory_hits, *kept.loop_history, *kept.scoring_signals] == sorted(written, key=in_its_history)
-
-
-def in_its_history(entry: Any) -> int:
-    return [MemoryEntry, LoopEntry, ScoringSignal].index(type(entry))
+    written += [LoopEntry(e.round, e.reason) for e in journal if isinstance(e, f.RoundEnded) and not e.path]
+    assert Counter([*kept.memory_hits, *kept.loop_history, *kept.scoring_signals]) == Counter(written)
