@@ -118,22 +118,16 @@ def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Cod
     created: f.Created | None = None
     fingerprint = WorkflowFingerprint("", "", {}, "{}")
     seq = 0
-    for entry in entries:
-        seq += 1
-        if entry.seq != seq:
-            raise StoreError(store, f"the journal has a hole: {seq} is missing, {entry.seq} is there", execution_id)
-        if entry.kind in _UNNEEDED:
-            continue
-        fact = read(entry.kind, entry.path, entry.body, codec)
+    for seq, fact in _needed(execution_id, entries, codec, store):
         if isinstance(fact, Remembered):
             remembered[fact.path, fact.round, fact.born, fact.key] = fact.value
+        if fact is None or isinstance(fact, Remembered):
             continue
         if isinstance(fact, f.Created):
             created = fact
+        if isinstance(fact, f.Created | f.Resumed) and fact.nodes is not None:
             fingerprint = fingerprint_in(fact)
-        elif isinstance(fact, f.Resumed) and fact.nodes is not None:
-            fingerprint = fingerprint_in(fact)
-        if fact is created or isinstance(fact, f.Resumed):
+        if isinstance(fact, f.Created | f.Resumed):
             # Of another definition: facts about steps that are not there, or are something else, are passed over.
             walk.state.lenient = walk.state.lenient or bool(compare(fingerprint, graph.fingerprint))
         root = walk.state.root
@@ -143,12 +137,28 @@ def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Cod
     if created is None:
         raise StoreError(store, "the journal is empty", execution_id)
     if walk.state.lenient:
-        declared = graph.workflow.inputs
-        # Those that have come since have their defaults; those without one keep an execution from going on.
-        defaults = {name: each.default for name, each in declared.items() if not each.is_required}
-        kept = {name: value for name, value in created.inputs.items() if name in declared}
-        walk.state.root.inputs = {**defaults, **kept}
+        walk.state.root.inputs = _inputs_now(created, graph)
     return Replay(walk, created, remembered, fingerprint, seq)
+
+
+def _needed(
+    execution_id: str, entries: Iterator[Entry], codec: Codec, store: str
+) -> Iterator[tuple[int, f.Fact | Note | None]]:
+    """The numbers of entries with what they say; None where nothing depends on it."""
+    for seq, entry in enumerate(entries, 1):
+        if entry.seq != seq:
+            raise StoreError(store, f"the journal has a hole: {seq} is missing, {entry.seq} is there", execution_id)
+        is_needed = entry.kind not in _UNNEEDED
+        yield seq, read(entry.kind, entry.path, entry.body, codec) if is_needed else None
+
+
+def _inputs_now(created: f.Created, graph: Graph) -> dict[str, Any]:
+    """The inputs of an execution whose definition has changed: those that have come since have their defaults; those
+    without one keep it from going on."""
+    declared = graph.workflow.inputs
+    defaults = {name: each.default for name, each in declared.items() if not each.is_required}
+    kept = {name: value for name, value in created.inputs.items() if name in declared}
+    return {**defaults, **kept}
 
 
 def fingerprint_in(fact: f.Created | f.Resumed) -> WorkflowFingerprint:

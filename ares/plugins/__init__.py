@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ares.plugins.evolution import AgentStepResolver, EvolutionRouter
     from ares.plugins.expression import ExpressionRouter
     from ares.plugins.fallback import FallbackRouter, RouterTally
+    from ares.plugins.loop import LoopPlugin
     from ares.plugins.memory import MemoryRouter, PrefetchCounts
     from ares.plugins.recovery import BasicRecoveryPlugin
 
@@ -26,6 +27,7 @@ __all__ = [
     "ExpressionRouter",
     "FallbackRouter",
     "Gaps",
+    "LoopPlugin",
     "MemoryRouter",
     "ObserverPlugin",
     "PrefetchCounts",
@@ -43,6 +45,7 @@ _LATE = {
     "EvolutionRouter": "evolution",
     "ExpressionRouter": "expression",
     "FallbackRouter": "fallback",
+    "LoopPlugin": "loop",
     "MemoryRouter": "memory",
     "PrefetchCounts": "memory",
     "RouterTally": "fallback",

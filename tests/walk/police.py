@@ -103,7 +103,7 @@ class Police:
 
     # --- facts -----------------------------------------------------------------------------------
 
-    def _see(self, fact: f.Fact) -> None:  # noqa: C901  # a case a fact
+    def _see(self, fact: f.Fact) -> None:  # noqa: C901, PLR0912  # a case a fact
         if isinstance(fact, f.InstanceFact):
             assert fact.round == self.rounds.get(fact.path[: fact.path.rfind("/") + 1], 1), "it is in another round"
         match fact:

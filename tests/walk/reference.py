@@ -214,9 +214,9 @@ class Interpreter:
             results = self.scope(graph, prefix, kept, retried=retried)
             if any(r.is_broken for r in results.values()):
                 return results, ""
-            exit = exit_after(self.case, graph, self.rounds[prefix])
-            if exit is not None:
-                return results, exit
+            error = exit_after(self.case, graph, self.rounds[prefix])
+            if error is not None:
+                return results, error
             past = self.rounds[prefix]
             self.results = {p: r for p, r in self.results.items() if not p.startswith(prefix)}
             self.kept = {p: k for p, k in self.kept.items() if not p.startswith(prefix)}
@@ -414,10 +414,10 @@ class Judge:
         graph = self.case.workflow.graph()
         self._scope(graph, "", frozenset(), in_always=False)
         broken = any(self.results[i].is_broken for i in graph.ids(range(len(graph.nodes))))
-        exit = "" if broken else exit_after(self.case, graph, self.rounds[""])
-        fails = "" in self.overdue or broken or exit
+        error = "" if broken else exit_after(self.case, graph, self.rounds[""])
+        fails = "" in self.overdue or broken or error
         expected = "CANCELLED" if self.cancelled else FAILED if fails else COMPLETED
-        self._must(exit is not None or self.cancelled or "" in self.overdue, "execution", "has no other round")
+        self._must(error is not None or self.cancelled or "" in self.overdue, "execution", "has no other round")
         self._must(status == expected, "execution", f"is {status}, not {expected}")
 
     def check_variables(self, variables: Mapping[str, Any], prefix: str = "", graph: Graph | None = None) -> None:
@@ -554,15 +554,15 @@ class Judge:
         parts = {n.id: self.results[f"{prefix}{n.id}"] for n in graph.nodes}
         broken = [i for i, r in parts.items() if r.is_broken]
         stopped = [i for i, r in parts.items() if r.reason in ("cancelled", "timeout", "fail_fast")]
-        exit = exit_after(self.case, graph, self.rounds[prefix])
+        error = exit_after(self.case, graph, self.rounds[prefix])
         self._must(1 <= result.attempts <= limit_of(node), path, "was attempted too often")
         if result.status == COMPLETED:
             self._must(not broken and not stopped, path, f"completed, but not {broken}, {stopped}")
-            self._must(exit == "", path, f"its loop has not come to its end: {exit}")
+            self._must(error == "", path, f"its loop has not come to its end: {error}")
             output = {i: parts[i].value for i in graph.ids(graph.sinks)}
             self._must(show(result.output) == show(output), path, "its output is not its sinks'")
         elif result.error.startswith("UntilError"):
-            self._must(not broken and not stopped and exit == "UntilError", path, "its until did not raise")
+            self._must(not broken and not stopped and error == "UntilError", path, "its until did not raise")
         elif result.error.startswith("StepTimeoutError"):
             self._must(prefix in self.overdue, path, "its time was not up")
         elif result.error.startswith("StepCancelledError"):

@@ -69,7 +69,7 @@ def _case(draw: st.DrawFn, features: Features) -> Case:
 def _workflow(draw: st.DrawFn, features: Features, script: Script, ids: "itertools.count[int]", depth: int) -> Workflow:
     fail_fast = features.fail_fast and draw(_rarely)
     name = f"w{next(ids)}"
-    loop = _loop(draw, features, script, name) if features.loops and draw(_rarely) else None
+    loop = _loop(draw, features, script, name) if features.loops and draw(_loops) else None
     workflow = Workflow(name, inputs={"n": int}, variables=VARIABLES, reducers=REDUCERS, fail_fast=fail_fast, loop=loop)
     drafts: list[dict[str, Any]] = []
     lists: list[str] = []
@@ -104,6 +104,7 @@ def _loop(draw: st.DrawFn, features: Features, script: Script, name: str) -> Loo
 
 _rarely = st.sampled_from([False, False, False, True])
 _half = st.booleans()
+_loops = _rarely
 
 
 def _step(
