@@ -118,7 +118,8 @@ def replay(graph: Graph, execution_id: str, entries: Iterator[Entry], codec: Cod
     created: f.Created | None = None
     fingerprint = WorkflowFingerprint("", "", {}, "{}")
     seq = 0
-    for seq, fact in _needed(execution_id, entries, codec, store):
+    for number, fact in _needed(execution_id, entries, codec, store):
+        seq = number
         if isinstance(fact, Remembered):
             remembered[fact.path, fact.round, fact.born, fact.key] = fact.value
         if fact is None or isinstance(fact, Remembered):
