@@ -115,7 +115,7 @@ class Driver:
         self._pool = setting.pool
         self._post = post
         self._on_finish = on_finish
-        self._began = time.monotonic()
+        self.began = time.monotonic()
         self._warnings: list[str] = []
         self._journal_warned = len(setting.warnings)
         self._has_begun = False
@@ -489,14 +489,14 @@ class Driver:
                 self.finish(ExecutionStatus.INTERRUPTED)
                 return
             self.warn(f"the end is not stored: {ticket.error}")
-        self.telling.end(ended.status, time.monotonic() - self._began, lambda: self.finish(ended.status))
+        self.telling.end(ended.status, time.monotonic() - self.began, lambda: self.finish(ended.status))
 
     def finish(self, status: ExecutionStatus) -> None:
         """The walk is over; nobody is told before its claim is given back."""
         if self.over.is_set():
             return
         self.status = status
-        self.duration = time.monotonic() - self._began
+        self.duration = time.monotonic() - self.began
         self.timers.clear()
         self.dispatch.leave()
         self._warnings += self.telling.close()

@@ -19,6 +19,7 @@ from ares.records import (
     ToolEntry,
 )
 from ares.walk import facts as f
+from ares.walk.instance import inside_of
 
 #: How each history is called where it is handed out.
 _NAMES = {
@@ -38,14 +39,19 @@ class Histories:
         self._lock = threading.Lock()
         self._entries: dict[str, list[Any]] = {name: [] for name in _NAMES.values()}
         self._counts: Counter[str] = Counter()
-        #: How long each history was when the present round of a sub-workflow began, by the path of its scope; those
-        #: that are in their first round have none.
-        self._marks: dict[str, dict[str, int]] = {}
+        #: How long each history was when the present round of a sub-workflow began, by the path of its scope; and the
+        #: paths of those that lie in one another.
+        self._marks: dict[str, tuple[int, ...]] = {}
+        self._inside: dict[str, set[str]] = {}
 
     def add(self, entry: f.Fact | Note, at: datetime | None = None) -> None:
         """Take in what is journaled, if it belongs to a history; ``at`` unless that is now."""
         if isinstance(entry, f.RoundStarted):
             self._turn(entry.path)
+            return
+        if isinstance(entry, f.Opened):
+            if entry.length is None:
+                self._open(inside_of(entry.path, entry.round)[:-1])
             return
         found = _entry_of(entry, at)
         name = None if found is None else _NAMES.get(type(found))
@@ -54,14 +60,29 @@ class Histories:
                 self._entries[name].append(found)
                 self._counts[name] += 1
 
+    def _open(self, path: str) -> None:
+        """A sub-workflow begins, or goes on in the round that it is in."""
+        with self._lock:
+            if path not in self._marks:
+                self._mark(path)
+
     def _turn(self, path: str) -> None:
         with self._lock:
-            inside = path + "/" if path else ""
-            self._marks = {name: mark for name, mark in self._marks.items() if not name.startswith(inside)}
             if path:
-                self._marks[path] = {name: len(entries) for name, entries in self._entries.items()}
+                for inner in self._inside.pop(path, ()):
+                    self._marks.pop(inner, None)
+                    self._inside.pop(inner, None)
+                self._mark(path)
             else:
                 self._entries = {name: [] for name in self._entries}
+                self._marks, self._inside = {}, {}
+
+    def _mark(self, path: str) -> None:
+        self._marks[path] = tuple(map(len, self._entries.values()))
+        outer = path.rpartition("/")[0]
+        while outer:
+            self._inside.setdefault(outer, set()).add(path)
+            outer = outer.rpartition("/")[0]
 
     def read(self, *names: str) -> dict[str, tuple[Any, ...]]:
         """The histories of these names, as they are now."""
@@ -74,10 +95,10 @@ class Histories:
             return self.read(*self._entries)
         inside = path + "/"
         with self._lock:
-            mark = self._marks.get(path, {})
+            marks = self._marks.get(path, (0,) * len(self._entries))
             return {
-                name: tuple(e for e in entries[mark.get(name, 0) :] if getattr(e, "path", "").startswith(inside))
-                for name, entries in self._entries.items()
+                name: tuple(e for e in entries[mark:] if getattr(e, "path", "").startswith(inside))
+                for mark, (name, entries) in zip(marks, self._entries.items(), strict=True)
             }
 
     def count(self, name: str) -> int:

@@ -60,6 +60,7 @@ def codec_for(graph: Graph, agents: Iterable[Call] = ()) -> Codec:
             known |= types_in(declared.type)
         for node in each.nodes:
             calls += (node.run, node.reconcile)
+        calls.append(each.until)
         waiting.extend(each.children)
     for fn in {id(call.fn): call.fn for call in calls if call is not None}.values():
         for annotation in _annotations(fn):

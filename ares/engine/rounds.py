@@ -86,8 +86,7 @@ class Rounds:
     def __init__(self, driver: "Driver") -> None:
         # A part of the driver, which must not keep it: what it walked is large, and gone with the last who needs it.
         self._driver: Driver = weakref.proxy(driver)
-        #: When the present round of each scope began that has a loop, by the path of the scope.
-        self._began = {"": time.monotonic()}
+        driver.walk.state.root.began = time.monotonic()
         self._lock = threading.Lock()
         #: What plugins were shown of rounds, and may still be looking at.
         self._shown: weakref.WeakSet[RoundSteps] = weakref.WeakSet()
@@ -137,13 +136,9 @@ class Rounds:
             driver.tally.turn(fact.round, len(scope.instances), is_execution=not fact.path)
             if not fact.path:
                 driver.ledger.forget()
-            inside = fact.path + "/" if fact.path else ""
-            self._began = {path: at for path, at in self._began.items() if not path.startswith(inside)}
-            self._began[fact.path] = time.monotonic()
-        elif isinstance(fact, f.Opened) and instance is not None:
-            child = instance.child
-            if child is not None and child.graph.workflow.loop is not None:
-                self._began[child.prefix[:-1]] = time.monotonic()
+            scope.began = time.monotonic()
+        elif isinstance(fact, f.Opened) and instance is not None and instance.child is not None:
+            instance.child.began = instance.child.began or time.monotonic()
 
     # --- what plugins are shown ------------------------------------------------------------------------------
 
@@ -169,7 +164,7 @@ class Rounds:
             steps,
             **of_round,
             status=status_of(scope),
-            duration=time.monotonic() - self._began.get(path, self._began[""]),
+            duration=time.monotonic() - (scope.began or driver.began),
         )
 
     def _dispose(self, scope: Scope) -> None:

@@ -244,6 +244,7 @@ class Scope:
     """The instances of one workflow in one round: the root's, or those of a sub-workflow step that opened."""
 
     __slots__ = (
+        "began",
         "born",
         "carried",
         "epoch",
@@ -308,7 +309,9 @@ class Scope:
         self.remaining = len(graph.nodes)
         #: Stands for the question whether there is another round, while that is asked.
         self.turn: Instance | None = None
-        #: The newest snapshot of its variables: whoever makes one keeps it here.
+        # The shell's, who keeps what it knows of a round where it goes with it:
+        #: When it began, in seconds of whatever clock; the newest snapshot of its variables.
+        self.began: float | None = None
         self.newest: Any = None
 
     def __repr__(self) -> str:
