@@ -336,6 +336,25 @@ class Scope:
         return found
 
 
+def find(scopes: Mapping[str, Scope], path: str) -> Instance | None:
+    """The instance at a path in some scopes, by prefix; see ``State.find``."""
+    cut = path.rfind("/") + 1
+    scope = scopes.get(path[:cut])
+    if scope is None:
+        return None
+    name = path[cut:]
+    if not name.endswith("]"):
+        position = scope.graph.by_id.get(name)
+        return None if position is None else scope.instances[position]
+    base, _, index = name[:-1].partition("[")
+    position = scope.graph.by_id.get(base)
+    parts = None if position is None else scope.instances[position].parts
+    if parts is None or not index.isdecimal():
+        return None
+    i = int(index)
+    return parts.active.get(i) or parts.failed.get(i) or parts.skipped.get(i)
+
+
 def inside_of(path: str, round: int) -> str:
     """The prefix of what lies in a sub-workflow step or element, in so many rounds of the workflow that it is in."""
     return f"{path}/" if round == 1 else f"{path}#{round}/"

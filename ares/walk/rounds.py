@@ -14,13 +14,16 @@ value where there is no reducer. Whoever answered the question may have added it
 the same values.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ares.errors import IllegalTransition
 from ares.records import ExecutionStatus
 from ares.walk.facts import RoundEnded, RoundExit, RoundFact, RoundStarted, SkipReason
 from ares.walk.instance import CUTTING, Instance, Scope
 from ares.walk.table import FINAL, Phase
+
+if TYPE_CHECKING:
+    from ares.walk.state import State
 
 #: The end of the path of what stands for the question; no step's id can be like that.
 UNTIL: Final = "#until"
@@ -141,7 +144,24 @@ def _is_open(scope: Scope) -> bool:
 # --- from one to the next ---------------------------------------------------------------------------------------
 
 
-def next_round(scope: Scope, epoch: int) -> Scope:
+def begin(state: "State", before: Scope) -> None:
+    """The next round begins: another scope stands where that of the one before stood."""
+    state.epoch += 1
+    scope = _next_round(before, state.epoch)
+    for inner in before.all():
+        del state.scopes[inner.prefix]
+    state.scopes[scope.prefix] = scope
+    if scope.owner is None:
+        state.root = scope
+    else:
+        scope.owner.child = scope.owner.scope.inside[scope.prefix] = scope
+    # What outlives a set-back is of an instance, and all of those are gone.
+    for path in [p for p in state.reborn if p.startswith(scope.prefix)]:
+        del state.reborn[path]
+    state.unsure.difference_update([p for p in state.unsure if p.startswith(scope.prefix)])
+
+
+def _next_round(scope: Scope, epoch: int) -> Scope:
     """The scope of the round after that of ``scope``, which gives it what it has of the past."""
     after = Scope(scope.graph, scope.prefix, scope.owner, epoch)
     after.round = scope.round + 1

@@ -7,14 +7,26 @@ nobody. What happens *next* is decided in ``ares.walk.walk``.
 A fact is admitted before it takes effect (``ares.walk.admission``). One that is refused changes nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ares.errors import IllegalTransition
 from ares.walk import facts as f
 from ares.walk import rewind, rounds, stopping
 from ares.walk.admission import admit
-from ares.walk.instance import ACTIVE, BROKEN, DONE, NEW, Instance, Parts, Scope, inside_of, living, source_item
+from ares.walk.instance import (
+    ACTIVE,
+    BROKEN,
+    DONE,
+    NEW,
+    Instance,
+    Parts,
+    Scope,
+    find,
+    inside_of,
+    living,
+    source_item,
+)
 from ares.walk.table import TRANSITIONS, Phase, Stimulus
 from ares.workflow.graph import Graph
 from ares.workflow.policies import Delivery, ItemFailure
@@ -344,19 +356,7 @@ class State:
         self._not_ended(fact)
         before = self.scope_of(fact)
         rounds.admit_start(before, fact)
-        self.epoch += 1
-        scope = rounds.next_round(before, self.epoch)
-        for inner in before.all():
-            del self.scopes[inner.prefix]
-        self.scopes[scope.prefix] = scope
-        if scope.owner is None:
-            self.root = scope
-        else:
-            scope.owner.child = scope.owner.scope.inside[scope.prefix] = scope
-        # What outlives a set-back is of an instance, and all of those are gone.
-        for path in [p for p in self.reborn if p.startswith(scope.prefix)]:
-            del self.reborn[path]
-        self.unsure.difference_update([p for p in self.unsure if p.startswith(scope.prefix)])
+        rounds.begin(self, before)
         self.dispose(before)
 
     def scope_of(self, fact: f.RoundFact) -> Scope:
@@ -383,25 +383,6 @@ class State:
             instance.crashes += crashed
             instance.retryable = True
             self._know(instance, unknown=unknown)
-
-
-def find(scopes: Mapping[str, Scope], path: str) -> Instance | None:
-    """The instance at a path in some scopes, by prefix; see ``State.find``."""
-    cut = path.rfind("/") + 1
-    scope = scopes.get(path[:cut])
-    if scope is None:
-        return None
-    name = path[cut:]
-    if not name.endswith("]"):
-        position = scope.graph.by_id.get(name)
-        return None if position is None else scope.instances[position]
-    base, _, index = name[:-1].partition("[")
-    position = scope.graph.by_id.get(base)
-    parts = None if position is None else scope.instances[position].parts
-    if parts is None or not index.isdecimal():
-        return None
-    i = int(index)
-    return parts.active.get(i) or parts.failed.get(i) or parts.skipped.get(i)
 
 
 def _gathered(owner: Instance) -> list[Any]:

@@ -1,15 +1,20 @@
 """Rounds on real threads and stores: until, variables, once, cancels, timeouts, controllers."""
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
+import attrs
 import pytest
 
 from ares import Loop, RetryPolicy, Runtime, StepContext, StepDefaults, StepSpec, Workflow, WorkflowResult
+from ares.engine import cutting
 from ares.errors import RecordedError, ReducerError, StepTimeoutError, UntilError, WorkflowFailedError
 from ares.plugin import Capability, Plugin
+from ares.plugins import LoopPlugin
 from ares.records import ExecutionState, LoopEntry
 from tests.engine.helpers import Gate, Task, events_of, eventually, hang
 
@@ -139,6 +144,13 @@ def test_until_runs_inside_around_step_on_a_thread_that_runs_steps(runtime: Make
     rt.submit(wf).result(20).raise_for_status()
 
     assert entered == [("add", 1, False), ("until", 1, False), ("add", 2, False)]
+
+
+@attrs.define(weakref_slot=True)
+class Large:
+    """Something that a round makes."""
+
+    round: int
 
 
 class Untrue:
@@ -321,6 +333,87 @@ def test_an_execution_that_loops_for_ever_ends_with_its_timeout(runtime: Make) -
 
     assert (result.status, result.variables["n"] > 1) == ("FAILED", True)
     assert "timeout" in str(type(result.error)).lower()
+
+
+def test_a_sub_workflow_that_loops_for_ever_ends_with_the_timeout_of_its_step(runtime: Make) -> None:
+    wf = Workflow("outer")
+    wf.add(StepSpec("inside", workflow=counting(Loop()), timeout=0.2))
+
+    result = runtime().run(wf)
+
+    assert (result.status, result.steps["inside/add"].round > 1) == ("FAILED", True)
+    assert isinstance(result.error, StepTimeoutError)
+
+
+def test_an_until_that_does_not_heed_a_cancel_is_abandoned(runtime: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cutting, "CANCEL_GRACE", 0.1)
+    asked = Gate()
+    rt = runtime()
+    execution = rt.submit(counting(Loop(until=lambda: asked.open() or hang())), execution_id="e")
+    asked.wait()
+
+    execution.cancel()
+
+    result = execution.result(20)
+    assert result.status == "CANCELLED"
+    assert rt.checkpoint("e").loop_history == (LoopEntry(1, "cancelled"),)
+    assert any("abandoned" in warning for warning in result.warnings)
+
+
+def test_an_until_may_cancel_its_own_execution(runtime: Make) -> None:
+    rt = runtime()
+
+    result = rt.run(counting(Loop(until=lambda: not rt.cancel("e", "enough"))), execution_id="e")
+
+    assert (result.status, result.variables) == ("CANCELLED", {"n": 1})
+
+
+def test_a_ctrl_c_in_until_is_no_answer(tmp_path: Any) -> None:
+    raising = [True]
+
+    def until(n: int) -> bool:
+        if raising:
+            raise KeyboardInterrupt
+        return n == 2
+
+    wf = counting(Loop(until=until))
+    with Runtime(tmp_path / "a.db") as rt:
+        with pytest.raises(KeyboardInterrupt):
+            rt.run(wf, execution_id="e")
+        assert rt.execution("e").status == "INTERRUPTED"
+        raising.clear()
+
+        assert rt.resume("e", wf).raise_for_status().variables == {"n": 2}
+
+
+def test_what_earlier_rounds_returned_and_wrote_is_let_go(tmp_path: Any) -> None:
+    alive: list[weakref.ref[Large]] = []
+    most: list[int] = []
+    child = Workflow("child", types=[Large], variables={"last": None}, loop=Loop(2))
+
+    @child.step(writes="last")
+    def make(ctx: StepContext) -> Large:
+        made = Large(ctx.round)
+        alive.append(weakref.ref(made))
+        ctx.set("last", made)
+        return made
+
+    def until(ctx: StepContext) -> bool:
+        most.append(sum(ref() is not None for ref in alive))
+        return ctx.round == 20
+
+    wf = Workflow("w", types=[Large], loop=Loop(until=until))
+    wf.step(lambda: [1, 2], id="list")
+    wf.add(StepSpec("each", map_over="list", workflow=child))
+    gc.disable()  # nothing of this is left to it
+    try:
+        with Runtime(tmp_path / "a.db", plugins=[LoopPlugin()], max_workers=2) as rt:
+            rt.run(wf).raise_for_status()
+    finally:
+        gc.enable()
+
+    assert len(alive) == 80
+    assert max(most) <= 12
 
 
 def test_closing_while_until_runs_leaves_the_question_to_whoever_resumes(tmp_path: Any) -> None:
