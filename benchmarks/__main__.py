@@ -1,7 +1,7 @@
 """``python -m benchmarks [peers|bus|steps|scale|loop]``: by itself ``peers``, all that is compared, in one run.
 
-``bus`` is the part of it about plugins; ``steps``, ``scale`` and ``loop`` are short looks at ares alone. What is compared
-with is installed by ``pip install -e '.[bench]'``; what is not installed is left out, with a word.
+``bus`` is the part of it about plugins; ``steps``, ``scale`` and ``loop`` are short looks at ares alone. What is
+compared with is installed by ``pip install -e '.[bench]'``; what is not installed is left out, with a word.
 """
 
 import argparse

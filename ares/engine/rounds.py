@@ -89,7 +89,7 @@ class Rounds:
         driver.walk.state.root.began = time.monotonic()
         self._lock = threading.Lock()
         #: What plugins were shown of rounds, and may still be looking at.
-        self._shown: weakref.WeakSet[RoundSteps] = weakref.WeakSet()
+        self._shown: list[weakref.ref[RoundSteps]] = []
         driver.walk.state.dispose = self._dispose
 
     # --- what comes back ----------------------------------------------------------------------------------
@@ -152,7 +152,8 @@ class Rounds:
         path = scope.prefix[:-1]
         steps = RoundSteps(driver.kept, scope)
         with self._lock:
-            self._shown.add(steps)
+            self._shown = [ref for ref in self._shown if ref() is not None]
+            self._shown.append(weakref.ref(steps))
         histories = driver.telling.histories
         of_round: dict[str, Any] = {} if histories is None else dict(histories.of_round(path))
         return ExecutionState(
@@ -170,9 +171,11 @@ class Rounds:
     def _dispose(self, scope: Scope) -> None:
         """A round is past: nobody keeps what it held, but those who look at it still."""
         with self._lock:
-            looking = list(self._shown)
-        for steps in looking:
-            steps.copy()
+            looking, self._shown = self._shown, []
+        for ref in looking:
+            steps = ref()
+            if steps is not None:
+                steps.copy()
         dismantle(scope)
 
 
@@ -208,7 +211,3 @@ class RoundSteps(Steps):
     def __len__(self) -> int:
         with self._lock:
             return super().__len__() if self._copy is None else len(self._copy)
-
-    # A mapping is equal by its items, and has no hash; this one is found by what it is.
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__

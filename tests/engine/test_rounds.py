@@ -488,6 +488,24 @@ def test_a_controller_that_is_told_of_a_failed_round_is_not_asked(runtime: Make)
     assert (state.status, [error.path for error in state.errors]) == ("FAILED", ["fails"])
 
 
+def test_a_round_that_ran_out_of_time_has_failed_and_one_that_was_cancelled_is_not_told(runtime: Make) -> None:
+    controller = Controller()
+    rt = runtime(plugins=[controller])
+    running = Gate()
+    wf = Workflow("w", loop=Loop())
+    wf.step(lambda ctx: running.open() or eventually(lambda: ctx.cancelled), id="waits")
+
+    assert rt.run(wf, timeout=0.2).status == "FAILED"
+    assert (controller.calls, controller.ends[0].status) == (["1."], "FAILED")
+
+    running = Gate()
+    execution = rt.submit(wf)
+    running.wait()
+    execution.cancel()
+    assert execution.result(20).status == "CANCELLED"
+    assert controller.calls == ["1."]
+
+
 @pytest.mark.parametrize("say", [no, lambda *_: "yes", lambda *_: hang()])
 def test_a_controller_that_fails_hangs_or_mumbles_means_no_with_a_warning(runtime: Make, say: Any) -> None:
     controller = Controller(say)
