@@ -1,6 +1,7 @@
 """Rounds on real threads and stores: until, variables, once, cancels, timeouts, controllers."""
 
 import gc
+import random
 import threading
 import weakref
 from collections.abc import Callable
@@ -12,11 +13,15 @@ import pytest
 
 from ares import Loop, RetryPolicy, Runtime, StepContext, StepDefaults, StepSpec, Workflow, WorkflowResult
 from ares.engine import cutting
+from ares.engine.replay import read
 from ares.errors import RecordedError, ReducerError, StepTimeoutError, UntilError, WorkflowFailedError
 from ares.plugin import Capability, Plugin
 from ares.plugins import LoopPlugin
 from ares.records import ExecutionState, LoopEntry
+from ares.values import Codec
+from ares.walk import facts as f
 from tests.engine.helpers import Gate, Task, events_of, eventually, hang
+from tests.walk.police import Police
 
 Make = Callable[..., Runtime]
 
@@ -494,6 +499,7 @@ def test_a_round_that_ran_out_of_time_has_failed_and_one_that_was_cancelled_is_n
     running = Gate()
     wf = Workflow("w", loop=Loop())
     wf.step(lambda ctx: running.open() or eventually(lambda: ctx.cancelled), id="waits")
+    wf.step(lambda waits: None, id="never")
 
     assert rt.run(wf, timeout=0.2).status == "FAILED"
     assert (controller.calls, controller.ends[0].status) == (["1."], "FAILED")
@@ -602,3 +608,37 @@ def test_a_recorded_failure_of_until_is_read_back(tmp_path: Any) -> None:
 
     assert isinstance(error, RecordedError)
     assert error.type_name == "UntilError"
+
+
+def test_loops_in_loops_that_are_stopped_at_any_moment_keep_to_the_rules_and_go_on_to_the_same_end(
+    tmp_path: Any,
+) -> None:
+    child = Workflow("child", variables={"v": 0}, loop=Loop(3, until=lambda v: v >= 2))
+
+    @child.step(writes="v")
+    def inner(ctx: StepContext, v: int) -> int:
+        ctx.set("v", v + 1)
+        return v
+
+    wf = Workflow("outer", variables={"n": 0}, loop=Loop(until=lambda n: n >= 3))
+    wf.step(lambda ctx, n: ctx.set("n", n + 1) or [1, 2], id="begin", writes="n")
+    wf.add(StepSpec("each", map_over="begin", workflow=child))
+    wf.step(lambda ctx, each: ctx.once("k", lambda: ctx.round), id="end", trigger="always")
+    moments = random.Random(7)
+
+    with Runtime(tmp_path / "a.db", plugins=[LoopPlugin()], max_workers=3) as rt:
+        for number in range(12):
+            timeout = moments.choice([None, 0.05])
+            execution = rt.submit(wf, execution_id=f"e{number}", timeout=timeout)
+            if timeout is None:
+                execution.wait(moments.random() * 0.2)
+                execution.cancel()
+            status = execution.result(20).status
+
+            result = rt.resume(f"e{number}", wf, reopen=True, timeout=100)
+
+            assert status in ("COMPLETED", "CANCELLED", "FAILED")
+            assert (result.status, result.variables, result.outputs["end"]) == ("COMPLETED", {"n": 3}, 3)
+            entries = rt._engine().journal.entries(f"e{number}")  # what is looked at here is the journal itself
+            facts = [read(e.kind, e.path, e.body, Codec()) for e in entries]
+            Police(wf.graph()).read(fact for fact in facts if isinstance(fact, f.Fact))
