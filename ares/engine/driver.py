@@ -45,6 +45,7 @@ from ares.walk.table import Phase
 from ares.walk.walk import CutShort, RetryIn, StartTimer, Walk, Work, WorkKind
 from ares.workflow import Call
 
+#: What a piece of work comes to.
 Outcome = f.InstanceFact | f.RoundEnded
 
 #: With a step: its replacement among the calls of agents.
@@ -340,14 +341,12 @@ class Driver:
         if isinstance(answer, Failure):
             if self.is_asked_to_stop:
                 return  # it was asked to end: how it failed is no judgement on the step, which runs again
-            fact: Outcome = judge(instance, answer, stopping=self.cutting.bars(instance))
+            fact: f.InstanceFact = judge(instance, answer, stopping=self.cutting.bars(instance))
             self.hand_over(fact, instance, inline=inline)
         else:
             self.hand_over(answer[0], instance, answer[1], inline=inline)
 
-    def hand_over(
-        self, fact: f.InstanceFact | f.RoundEnded, instance: Instance, body: Any = None, *, inline: bool = False
-    ) -> None:
+    def hand_over(self, fact: Outcome, instance: Instance, body: Any = None, *, inline: bool = False) -> None:
         """Give a fact to the journal, apply it, and let its consequences happen when that is safe.
 
         In this order, so that a Ctrl-C between the two leaves a fact that is journaled and not one that is missing.
