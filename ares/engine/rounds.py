@@ -110,8 +110,9 @@ class Rounds:
         if stop is not None and (fact.again or (fact.error is not None and stop in CUTTING)):
             fact = ended(scope, f.RoundExit(str(stop)))
             body = driver.ledger.encode(fact)
-        if scope.graph.until is None and not driver.stages.has_loop:
-            driver.hand_over_now(fact, turn)  # nobody was asked: the state says so itself
+        was_asked = scope.graph.until is not None or driver.stages.has_loop
+        if not was_asked or exit_of(scope) is not None:
+            driver.hand_over_now(fact, turn)  # the state says so itself, and would again
         else:
             driver.hand_over(fact, turn, body, inline=inline)
 
