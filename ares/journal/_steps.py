@@ -152,8 +152,11 @@ class Steps:
         names = [path for path, _, _ in nodes if "/" not in path]
         for gone in self.top.keys() - set(names):
             self._drop(self.top[gone])
+        round_ = _round_of(self.top.values())
         self.top = {name: self._by_path.get(name) or Step(name) for name in names}
         self._by_path.update(self.top)
+        for step in self.top.values():
+            step.round = round_
         for step in [step for step in self._by_path.values() if step.inside]:
             if step in self:
                 self.open(step)
@@ -163,10 +166,11 @@ class Steps:
         known = self._insides.get(_INDEX.sub("", step.path))
         if known is None:
             return
+        round_ = _round_of(step.inside.values())
         for gone in step.inside.keys() - set(known.names):
             self._drop(step.inside.pop(gone))
         for name in known.names:
-            self.at(f"{inside_of(step.path, step.round)}{name}")
+            self.at(f"{inside_of(step.path, step.round)}{name}").round = round_
 
     def output_inside(self, step: Step) -> dict[str, Any]:
         """The output of a sub-workflow step: that of its sinks, or of all that completed where sinks are not known."""
@@ -228,6 +232,11 @@ class Steps:
     def _drop(self, step: Step) -> None:
         self.forget_inside(step)
         del self._by_path[step.path]
+
+
+def _round_of(steps: Iterable[Step]) -> int:
+    """The round that the steps of one workflow are in; the first while there are none."""
+    return max((step.round for step in steps), default=1)
 
 
 def name_of(path: str) -> str:

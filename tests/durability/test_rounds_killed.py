@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ares import Loop, Runtime, StepContext, Workflow
+from ares import Loop, Runtime, StepContext, StepSpec, Workflow
 from ares.walk.rounds import UNTIL
 from tests.durability.nursery import Child, Nursery
 from tests.durability.traces import Ran, counted
@@ -153,3 +153,43 @@ def test_once_in_until_is_committed_and_kept_for_the_round(again: Callable[..., 
     assert ran == ["asked 1", "asked 2", "raised", "asked 3"]
     remembered = [e.payload["path"] for e in again().execution("e").events() if e.type == "step.remembered"]
     assert remembered == [UNTIL] * 3
+
+
+def changing(loop: Loop | None, broken: set[str], *, has_more: bool) -> Workflow:
+    child = Workflow("child", loop=Loop(2))
+    child.step(lambda ctx: ctx.round, id="x")
+    wf = Workflow("w", variables={"log": []}, reducers={"log": "append"}, loop=loop)
+    wf.add(StepSpec("inside", workflow=child))
+
+    @wf.step(writes="log", depends_on=["inside"])
+    def step(ctx: StepContext) -> int:
+        if ctx.round == 3 and broken:
+            raise ValueError("broken")
+        ctx.set("log", ctx.round)
+        return ctx.round
+
+    if has_more:
+        child.step(lambda x: x * 10, id="y")
+        wf.step(lambda step: step * 10, id="more")
+    return wf
+
+
+@pytest.mark.parametrize(("loop", "rounds"), [(Loop(4), 4), (None, 3)])
+def test_another_definition_goes_on_in_the_round_that_the_execution_is_in(
+    again: Callable[..., Runtime], broken: set[str], loop: Loop | None, rounds: int
+) -> None:
+    broken.add("step")
+    assert again().run(changing(Loop(9), broken, has_more=False), execution_id="e").status == "FAILED"
+    broken.clear()
+    wf = changing(loop, broken, has_more=True)
+    rt = again()
+
+    result = rt.resume("e", wf, accept_changes=True).raise_for_status()
+
+    assert result.variables == {"log": list(range(1, rounds + 1))}
+    assert (result.outputs["step"], result.outputs["more"]) == (rounds, rounds * 10)
+    states = rt.checkpoint("e").step_states
+    assert {path: (s.round, s.status) for path, s in states.items()} == {
+        path: (s.round, s.status) for path, s in result.steps.items()
+    }
+    assert rt.execution("e").result().outputs == result.outputs

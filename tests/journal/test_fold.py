@@ -464,6 +464,85 @@ def test_what_once_remembered_changes_nothing_but_the_version() -> None:
     assert fold(created("a"), Remembered("a", 1, 0, "k", 7)).step_states == fold(created("a")).step_states
 
 
+# --- rounds ------------------------------------------------------------------------------------------------------
+
+
+def ended_round(path: str = "", round: int = 1, **more: Any) -> f.RoundEnded:
+    return f.RoundEnded(path, round, 0, **more)
+
+
+def test_another_round_begins_with_nothing_but_what_was_written() -> None:
+    checkpoint = fold(
+        created("a", "b", variables={"n": 0, "log": []}, reducers={"log": "append"}),
+        succeeded("a", 1, (("n", 1), ("log", "x"))),
+        failed("b", after=f.After.SKIP),
+        ended_round(),
+        f.RoundStarted("", 2, 0),
+    )
+
+    assert checkpoint.step_states == {"a": StepState("a", 2, P), "b": StepState("b", 2, P)}
+    assert (checkpoint.round, checkpoint.outputs, checkpoint.variables) == (2, {}, {"n": 1, "log": ["x"]})
+
+
+def test_a_set_back_in_a_later_round_withdraws_nothing_of_earlier_ones() -> None:
+    checkpoint = fold(
+        created("a", variables={"n": 0}),
+        succeeded("a", 1, (("n", 1),)),
+        ended_round(),
+        f.RoundStarted("", 2, 0),
+        f.Succeeded("a", 2, 1, 1, 2, (("n", 2),)),
+        f.Resumed(2, set_back=(f.SetBack("a"),)),
+    )
+
+    assert checkpoint.variables == {"n": 1}
+
+
+def test_the_loop_history_tells_why_each_round_of_the_execution_was_the_last_or_was_not() -> None:
+    checkpoint = fold(
+        created("a", "in"),
+        ended_round("in", again=False, reason="until"),
+        ended_round(),
+        f.RoundStarted("", 2, 0),
+        ended_round(round=2, again=False, reason="controller", by="loop"),
+    )
+
+    assert checkpoint.loop_history == (LoopEntry(1, ""), LoopEntry(2, "controller: loop"))
+
+
+def test_steps_inside_have_the_round_of_their_owner_in_their_path_and_their_own_beside() -> None:
+    nodes = (("in", "mark", ()), ("in/x", "mark", ()), ("in/x/deep", "mark", ()))
+    checkpoint = fold(
+        attrs.evolve(created(), nodes=nodes),
+        f.Opened("in", 1, 0, 1),
+        f.RoundStarted("", 2, 0),
+        f.Opened("in", 2, 1, 1),
+        f.Opened("in#2/x", 1, 1, 1),
+        f.RoundStarted("in#2", 2, 1),
+        f.Opened("in#2/x", 2, 2, 1),
+        f.RoundStarted("in#2/x#2", 2, 2),
+    )
+
+    assert {path: step.round for path, step in checkpoint.step_states.items()} == {
+        "in": 2, "in#2/x": 2, "in#2/x#2/deep": 2,
+    }  # fmt: skip
+
+
+def test_a_step_that_came_with_another_definition_is_in_the_present_round() -> None:
+    nodes = (("in", "mark", ()), ("in/x", "mark", ()))
+    more = (*nodes, ("in/y", "mark", ()), ("z", "mark", ()))
+    checkpoint = fold(
+        attrs.evolve(created(), nodes=nodes),
+        f.RoundStarted("", 2, 0),
+        f.Opened("in", 2, 1, 1),
+        f.RoundStarted("in#2", 2, 1),
+        f.RoundStarted("in#2", 3, 2),
+        f.Resumed(4, accepted=(), nodes=more),
+    )
+
+    rounds = {path: step.round for path, step in checkpoint.step_states.items()}
+    assert rounds == {"in": 2, "in#2/x": 3, "in#2/y": 3, "z": 2}
+
+
 # --- held against the walk ---------------------------------------------------------------------------------------
 
 
