@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         Goto,
         Input,
         ItemFailure,
+        Loop,
         OnItemFailure,
         OnNoRoute,
         RecoveryPolicy,
@@ -95,6 +96,7 @@ __all__ = [
     "Interrupt",
     "InterruptEntry",
     "ItemFailure",
+    "Loop",
     "LoopEntry",
     "MemoryEntry",
     "OnItemFailure",
@@ -148,7 +150,7 @@ _HOMES = {
     "ares.runtime": "Recovery Runtime",
     "ares.values": "register",
     "ares.walk.facts": "SkipReason",
-    "ares.workflow": "Delivery Goto Input ItemFailure OnItemFailure OnNoRoute RecoveryPolicy RecoveryStrategy "
+    "ares.workflow": "Delivery Goto Input ItemFailure Loop OnItemFailure OnNoRoute RecoveryPolicy RecoveryStrategy "
     "RetryPolicy StepDefaults StepSpec Trigger Workflow mermaid",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

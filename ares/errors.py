@@ -33,6 +33,7 @@
     │   ├── WriteError
     │   ├── ReducerError
     │   ├── InvariantError              a body that broke a rule of its context
+    │   ├── UntilError                  nobody knows whether there is another round
     │   └── RecordedError               stands for an exception of an earlier process
     ├── PluginError                     a call to a plugin failed; what it raised is the cause
     │   ├── PluginCrashError            it raised SystemExit, KeyboardInterrupt or another BaseException
@@ -433,6 +434,21 @@ class InvariantError(StepError):
 
     def __str__(self) -> str:
         return f"step {self.path!r}: {self.problem}"
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class UntilError(StepError):
+    """Whether there is another round could not be found out: ``until`` raised or was out of time; the cause is
+    attached. ``path`` is the sub-workflow step's, empty for the execution itself."""
+
+    path: str
+    workflow_id: str
+    round: int
+    problem: str
+
+    def __str__(self) -> str:
+        where = f"step {self.path!r}: " if self.path else ""
+        return f"{where}until of workflow {self.workflow_id!r}, asked after round {self.round}: {self.problem}"
 
 
 @attrs.define(slots=False, eq=False, repr=False)

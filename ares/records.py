@@ -227,7 +227,13 @@ class RouteAdvice:
 
 @attrs.frozen
 class ExecutionState:
-    """Where an execution stands, for those who decide about rounds, recovery and agents."""
+    """Where an execution stands, for those who decide about rounds, recovery and agents.
+
+    Loop controllers are told of one round: ``steps`` are those of the workflow whose round it was and all that lies in
+    them, the histories those of that round, ``status`` is COMPLETED or FAILED, ``duration`` the seconds that the round
+    took in this process; of a round of a sub-workflow, ``workflow_id`` is that one's and ``step_id`` the path of its
+    step. Nobody else is told ``status``, ``duration``, ``interrupts`` and ``errors``.
+    """
 
     execution_id: str
     workflow_id: str
@@ -239,11 +245,18 @@ class ExecutionState:
     tools: Sequence[ToolEntry] = ()
     memory_hits: Sequence[MemoryEntry] = ()
     scoring_signals: Sequence[ScoringSignal] = ()
+    interrupts: Sequence[InterruptEntry] = ()
+    errors: Sequence[ErrorEntry] = ()
+    status: ExecutionStatus = ExecutionStatus.RUNNING
+    duration: float = 0.0
 
 
 @attrs.frozen
 class ExecutionOutcome:
-    """How an execution, or one round of it, went; ``duration`` in seconds."""
+    """How an execution, or one round of it, went; ``duration`` in seconds.
+
+    Of an execution, the steps are those of its last round, and what is counted besides is that of all rounds.
+    """
 
     execution_id: str
     workflow_id: str
@@ -353,9 +366,10 @@ class ExecutionSummary:
 @attrs.frozen
 class Progress:
     """How far an execution is: steps and map elements that ended, how many there are so far, the paths that run now,
-    with what their bodies said by ``ctx.progress`` (done, total)."""
+    with what their bodies said by ``ctx.progress`` (done, total); the execution's round, whose steps these are."""
 
     done: int
     total: int
     running: tuple[str, ...]
     details: Mapping[str, tuple[float | None, float | None]]
+    round: int = 1

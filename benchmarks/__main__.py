@@ -1,17 +1,17 @@
 """``python -m benchmarks [WHAT]``: by itself ``peers``, which is all that is compared, in one run.
 
-``bus`` is the part of it about plugins. ``steps`` and ``scale`` are short looks at ares alone, ``plugins`` at what each
-of the built-in ones costs a step. ``learning`` shows whether routing learns, ``strategies`` whether agents that are
-proposed get better, each over so many ``--rounds`` or ``--seeds``. ``arena`` measures nothing: it makes everything go
-wrong, and says what was not as it must be. What is compared with is installed by ``pip install -e '.[bench]'``; what is
-not installed is left out, with a word.
+``bus`` is the part of it about plugins. ``steps``, ``scale`` and ``loop`` are short looks at ares alone, ``plugins`` at
+what each of the built-in ones costs a step. ``learning`` shows whether routing learns, ``strategies`` whether agents
+that are proposed get better, each over so many ``--rounds`` or ``--seeds``. ``arena`` measures nothing: it makes
+everything go wrong, and says what was not as it must be. What is compared with is installed by ``pip install -e
+'.[bench]'``; what is not installed is left out, with a word.
 """
 
 import argparse
 import platform
 from collections.abc import Callable
 
-from benchmarks import arena, comparison, learning, plugin_cost, scale, steps
+from benchmarks import arena, comparison, learning, loop, plugin_cost, scale, steps
 from benchmarks.shapes import chain, mapped
 
 
@@ -47,6 +47,11 @@ def _strategies(arguments: argparse.Namespace) -> None:
         print(line, flush=True)
 
 
+def _loop(_: argparse.Namespace) -> None:
+    for line in loop.report((1_000, 10_000, 100_000)):
+        print(line, flush=True)
+
+
 def _scale(_: argparse.Namespace) -> None:
     for lines in (
         scale.sizes(chain, "chain", (1_000, 10_000, 100_000)),
@@ -63,6 +68,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "plugins": _plugins,
     "steps": _steps,
     "scale": _scale,
+    "loop": _loop,
     "learning": _learning,
     "strategies": _strategies,
     "arena": _arena,
@@ -73,7 +79,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("what", nargs="?", choices=tuple(COMMANDS), default="peers")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each figure is taken (not of scale)")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each figure is taken (not of scale and loop)")
     parser.add_argument("--seeds", type=int, help="arena, strategies: how many are played (500, 200)")
     parser.add_argument("--first", type=int, default=0, help="arena: the first of them")
     comparison.add_options(parser.add_argument_group("peers, bus (plugins: --quick)"))

@@ -17,7 +17,7 @@ from ares.errors import AresError, NotBuiltError
 
 PROMISED = {
     # what a user writes
-    "Workflow", "StepSpec", "StepDefaults", "StepContext", "Input", "Goto", "RetryPolicy", "RecoveryPolicy",
+    "Workflow", "StepSpec", "StepDefaults", "StepContext", "Input", "Goto", "Loop", "RetryPolicy", "RecoveryPolicy",
     "RecoveryStrategy", "Trigger", "Delivery", "OnItemFailure", "OnNoRoute", "ItemFailure", "SkipReason", "register",
     # what a human is asked, and says
     "Interrupt", "Question", "Approve", "Reject", "RunAgain", "Answer",
@@ -170,18 +170,6 @@ def test_a_step_option_that_is_not_built_yet_is_refused_by_name(feature: str, op
         assert raised.value.feature == feature
         assert "body" in raised.value.where
         assert feature in str(raised.value)
-
-
-def test_a_loop_is_refused_by_name() -> None:
-    from ares.workflow.policies import Loop
-
-    wf = Workflow("w", loop=Loop(max_rounds=2))
-    wf.step(body)
-
-    with pytest.raises(NotBuiltError) as raised:
-        wf.validate()
-
-    assert raised.value.feature == "loop"
 
 
 def test_a_store_that_does_not_exist_yet_is_refused_by_name() -> None:

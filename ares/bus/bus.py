@@ -267,3 +267,11 @@ class PluginBus:
     def should_recover(self, execution_id: str, failure: StepFailure, state: ExecutionState) -> bool:
         """See ``EngineBus``."""
         return self._population.hooks.should_recover(execution_id, failure, state)
+
+    def on_round_end(self, execution_id: str, round: int, state: ExecutionState) -> None:
+        """See ``EngineBus``."""
+        self._population.hooks.on_round_end(execution_id, round, state)
+
+    def should_execute_round(self, execution_id: str, next_round: int, state: ExecutionState) -> tuple[bool, str]:
+        """See ``EngineBus``."""
+        return self._population.hooks.should_execute_round(execution_id, next_round, state)

@@ -35,11 +35,13 @@ class HookOrder:
     waves: Mapping[str, tuple[tuple[str, ...], ...]]
     routers: tuple[str, ...]
     recovery: tuple[str, ...]
+    loop: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = {"intercept": " > ".join(self.interceptors)}
         lines |= {hook: " > ".join(", ".join(wave) for wave in waves) for hook, waves in self.waves.items()}
         lines |= {"route": " > ".join(self.routers), "should_recover": " > ".join(self.recovery)}
+        lines["should_execute_round"] = " > ".join(self.loop)
         return "\n".join(f"{hook}: {line}" for hook, line in lines.items() if line)
 
 
@@ -53,6 +55,7 @@ class Hooks:
         self._interceptors = self._line(lambda card: card.intercepts)
         self._routers = self._line(lambda card: Capability.ROUTER in card.capabilities)
         self._recovery = self._line(lambda card: Capability.RECOVERY in card.capabilities)
+        self._controllers = self._line(lambda card: Capability.LOOP in card.capabilities)
         self._waves = {hook: self._observers(hook) for hook in _OBSERVED}
         #: For elements of a map: of those that ask for them.
         self._item_waves = {hook: self._observers(hook, per_item=True) for hook in ("before_step", "after_step")}
@@ -64,6 +67,7 @@ class Hooks:
             has_execution_hooks=bool(self._waves["before_execution"] or self._waves["after_execution"]),
             has_routers=bool(self._routers),
             has_recovery=bool(self._recovery),
+            has_loop=bool(self._controllers),
         )
 
     def order(self) -> HookOrder:
@@ -73,6 +77,7 @@ class Hooks:
             {hook: tuple(_names(wave) for wave in waves) for hook, waves in self._waves.items()},
             _names(self._routers),
             _names(self._recovery),
+            _names(self._controllers),
         )
 
     def _line(self, is_member: Callable[[Card], bool]) -> tuple[Resident, ...]:
@@ -180,6 +185,27 @@ class Hooks:
             elif call.value:
                 return True
         return False
+
+    def on_round_end(self, execution_id: str, round: int, state: ExecutionState) -> None:
+        """See ``EngineBus``. One after another: what one of them writes, the next may want to read."""
+        for resident in self._controllers:
+            call = self._ask(resident, "on_round_end", execution_id, (round, state))
+            if call.error is not None:
+                resident.complain(execution_id, call.error)
+
+    def should_execute_round(self, execution_id: str, next_round: int, state: ExecutionState) -> tuple[bool, str]:
+        """See ``EngineBus``."""
+        for resident in self._controllers:
+            call = self._ask(resident, "should_execute_round", execution_id, (next_round, state))
+            problem = call.error
+            if problem is None and not isinstance(call.value, bool):
+                said = _kind(call.value)
+                problem = PluginError(resident.name, "should_execute_round", f"must say True or False, not {said}")
+            if problem is not None:
+                resident.complain(execution_id, problem)
+            if problem is not None or not call.value:
+                return False, resident.name
+        return True, ""
 
 
 def _names(residents: Sequence[Resident]) -> tuple[str, ...]:

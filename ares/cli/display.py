@@ -96,7 +96,7 @@ class _Picture:
             grid.add_row(self._spinner, Text("starting"), Text(elapsed))
             return grid
         bar = ProgressBar(total=max(progress.total, 1), completed=progress.done, width=24)
-        counts = Text(f"{progress.done:,} of {progress.total:,} steps", no_wrap=True)
+        counts = Text(f"{progress.done:,} of {progress.total:,} steps{round_of(progress)}", no_wrap=True)
         grid.add_row(self._spinner, bar, counts, Text(elapsed))
         running = Text(f"  running: {running_steps(progress)}", "dim", no_wrap=True, overflow="ellipsis")
         return Group(grid, running)
@@ -144,8 +144,8 @@ class _Watcher:
                 self.say_beginning()
                 if not self._says_lines:
                     return
-                if pause == _LINE_EVERY and said != (progress.done, progress.running):
-                    said = (progress.done, progress.running)
+                if pause == _LINE_EVERY and said != (progress.round, progress.done, progress.running):
+                    said = (progress.round, progress.done, progress.running)
                     self._say(progress)
                 pause = _LINE_EVERY
             except Exception:
@@ -153,8 +153,13 @@ class _Watcher:
 
     def _say(self, progress: Progress) -> None:
         elapsed = whole_seconds(time.monotonic() - self._began)
-        counts = f"{progress.done:,} of {progress.total:,} steps done after {elapsed}"
+        counts = f"{progress.done:,} of {progress.total:,} steps{round_of(progress)} done after {elapsed}"
         self._session.note(f"{counts}; running: {running_steps(progress)}")
+
+
+def round_of(progress: Progress) -> str:
+    """The round that the steps are in, unless it is the first, which may be the only one."""
+    return f" of round {progress.round:,}" if progress.round > 1 else ""
 
 
 def running_steps(progress: Progress) -> str:

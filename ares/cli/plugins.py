@@ -184,6 +184,7 @@ def _document(lines: Sequence[_Line], order: HookOrder, problem: str) -> dict[st
             **{hook: [list(wave) for wave in waves] for hook, waves in order.waves.items()},
             "route": list(order.routers),
             "should_recover": list(order.recovery),
+            "should_execute_round": list(order.loop),
         },
     }
     if problem:

@@ -130,10 +130,17 @@ def _head(picture: _Picture) -> Iterator[Sequence[Any]]:
         yield "parent", summary.parent_id
     if summary.metadata:
         yield "metadata", ", ".join(f"{name}={value}" for name, value in summary.metadata.items())
-    if checkpoint.round > 1:
-        yield "round", str(checkpoint.round)
+    exit_reason = _exit_reason(checkpoint)
+    if checkpoint.round > 1 or exit_reason:
+        yield "round", str(checkpoint.round), f" ({exit_reason})" if exit_reason else ""
     if checkpoint.error is not None:
         yield "error", (long(str(checkpoint.error)), "red")
+
+
+def _exit_reason(checkpoint: ExperienceCheckpoint) -> str | None:
+    """Why the last round had no other after it; None as long as that is not known, and without rounds."""
+    last = checkpoint.loop_history[-1] if checkpoint.loop_history else None
+    return last.exit_reason or None if last is not None and last.round == checkpoint.round else None
 
 
 def _rows(
@@ -145,9 +152,14 @@ def _rows(
         note = elements.said(in_full=in_full)
     elif not note and state.path in outputs:
         note = f"-> {shown(outputs[state.path])}"
-    yield _row(state, state.path, note)
+    yield _row(state, _name(state), note)
     for each in () if elements is None else elements.listed(in_full=in_full):
-        yield _row(each, f"  {each.path}", _note(each))
+        yield _row(each, f"  {_name(each)}", _note(each))
+
+
+def _name(state: StepState) -> str:
+    """Its path, and its round where that is not the execution's: in a sub-workflow that loops."""
+    return f"{state.path} (round {state.round})" if "/" in state.path and state.round > 1 else state.path
 
 
 def _row(state: StepState, name: str, note: Part) -> tuple[Part, ...]:
@@ -170,6 +182,7 @@ def _document(picture: _Picture, *, in_full: bool) -> dict[str, Any]:
     return {
         **summary_document(picture.summary),
         "round": checkpoint.round,
+        "exit_reason": _exit_reason(checkpoint),
         "failure": None if error is None else {**error_document(error), "traceback": error.traceback},
         "inputs": jsonable(picture.inputs),
         "variables": jsonable(checkpoint.variables),

@@ -247,7 +247,7 @@ class Attempt:
         born = self.instance.born
         with self._lock:
             self._check()
-            found, value = self.driver.ledger.recall(self.path, born, key)
+            found, value = self.driver.ledger.recall(self.path, self.instance.scope.round, born, key)
             if found:
                 return value
             if key in self._asking:

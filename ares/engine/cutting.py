@@ -59,6 +59,8 @@ class Cutting:
         if attempt.kind is WorkKind.ROUTE:
             fact = unrouted(attempt.instance, f"its router was still running after {timeout:g} s", None)
             answer: Answer = (fact, driver.ledger.encode(fact))
+        elif attempt.kind is WorkKind.ROUND:
+            answer = driver.rounds.late(attempt, timeout)
         else:
             error = StepTimeoutError(attempt.path, timeout)
             retryable = attempt.kind is WorkKind.BODY
@@ -142,7 +144,10 @@ class Cutting:
     def _end_grace(self, attempt: Attempt, reason: str) -> None:
         if attempt.close():
             self._abandon(attempt, reason)
-            self._fail(attempt.instance, reason)
+            if attempt.kind is WorkKind.ROUND:
+                self._driver.rounds.cut_short(attempt)
+            else:
+                self._fail(attempt.instance, reason)
 
     def _abandon(self, attempt: Attempt, reason: str) -> None:
         if self._driver.crew.abandon(attempt, reason):

@@ -31,6 +31,7 @@ from ares.engine.ledger import Ledger
 from ares.engine.options import CANCEL_GRACE, COMMIT_TIMEOUT, Options
 from ares.engine.pool import WorkerPool
 from ares.engine.results import Kept
+from ares.engine.rounds import Rounds
 from ares.engine.tally import Tally
 from ares.engine.telling import Telling
 from ares.engine.timers import Timers
@@ -46,6 +47,9 @@ from ares.walk.state import Instance
 from ares.walk.table import Phase
 from ares.walk.walk import CutShort, RetryIn, StartTimer, Walk, Work, WorkKind
 from ares.workflow import Call
+
+#: What a piece of work comes to.
+Outcome = f.InstanceFact | f.RoundEnded
 
 #: With a step: its replacement among the calls of agents.
 REPLACEMENT = "replacement"
@@ -69,7 +73,7 @@ class Setting:
     calls: Mapping[Any, Call]
     metadata: Mapping[str, str]
     variables: ContextVars
-    remembered: dict[tuple[str, int, str], Any]
+    remembered: dict[tuple[str, int, int, str], Any]
     keeps_references: bool
     warnings: Sequence[str] = ()
     is_submitted: bool = False
@@ -114,12 +118,13 @@ class Driver:
         self.tally = Tally()
         self.cutting = Cutting(self)
         self.asking = Asking(self, setting.reader, setting.asked_at)
+        self.rounds = Rounds(self)
         self.dispatch = Dispatch(self, setting.pool, is_submitted=setting.is_submitted, after_crash=setting.after_crash)
         self._setting = setting
         self._pool = setting.pool
         self._post = post
         self._on_finish = on_finish
-        self._began = time.monotonic()
+        self.began = time.monotonic()
         self._warnings: list[str] = []
         self._journal_warned = len(setting.warnings)
         self._has_begun = False
@@ -293,6 +298,7 @@ class Driver:
         self.walk.telling.before, self.walk.telling.after = self.stages.has_before, self.stages.has_after
         if self.options.interrupt_handler is not None:
             self.walk.answer_here()
+        self.walk.has_controllers = self.stages.has_loop
         self.walk.begin()
         timeout = self.walk.state.timeout
         if timeout is not None and self.options.has_timeouts:
@@ -364,6 +370,9 @@ class Driver:
                 self.walk.told(attempt.work)
                 self.collect()
             return
+        if attempt.kind is WorkKind.ROUND:
+            self.rounds.answered(attempt, answer, inline=inline)
+            return
         if self.cutting.is_interrupted or instance.epoch != attempt.epoch or not _fits(attempt):
             return  # it was cut short, skipped or set back meanwhile: a late answer changes nothing
         if attempt.kind is WorkKind.ASK:
@@ -380,10 +389,12 @@ class Driver:
         """Whoever answers questions here was asked one."""
         if isinstance(answer, Failure):
             self.asking.unanswered(instance, answer)
-        elif self.walk.state.accepts(answer[0], instance):
-            self.hand_over(answer[0], instance, answer[1])
+            return
+        fact, body = answer
+        if isinstance(fact, f.Answered) and self.walk.state.accepts(fact, instance):
+            self.hand_over(fact, instance, body)
 
-    def hand_over(self, fact: f.InstanceFact, instance: Instance, body: Any = None, *, inline: bool = False) -> Ticket:
+    def hand_over(self, fact: Outcome, instance: Instance, body: Any = None, *, inline: bool = False) -> Ticket:
         """Give a fact to the journal, apply it, and let its consequences happen when that is safe.
 
         In this order, so that a Ctrl-C between the two leaves a fact that is journaled and not one that is missing.
@@ -411,7 +422,7 @@ class Driver:
         return ticket
 
     def _conclude(
-        self, fact: f.InstanceFact, instance: Instance, held: list[Place], *, tells: bool, inline: bool = False
+        self, fact: Outcome, instance: Instance, held: list[Place], *, tells: bool, inline: bool = False
     ) -> None:
         """A fact is as safe as was asked for: tell those who are told of outcomes first, then let things happen."""
         if tells:
@@ -421,8 +432,8 @@ class Driver:
             self.telling.feed.release(held)
         self.settle(fact, instance)
 
-    def hand_over_now(self, fact: f.DeadlinePassed | f.CancelRequested, instance: Instance | None) -> Ticket:
-        """A fact that bars what has not begun: it takes effect at once."""
+    def hand_over_now(self, fact: f.ExecutionFact, instance: Instance | None) -> Ticket:
+        """A fact that takes effect at once: it bars what has not begun, or whoever loses it decides the same again."""
         self.asking.stir()
         ticket = self.ledger.append((fact,))
         self.walk.apply(fact, instance)
@@ -447,9 +458,7 @@ class Driver:
             return True
         return False
 
-    def _committed(
-        self, fact: f.InstanceFact, instance: Instance, held: list[Place], tells: bool, ticket: Ticket
-    ) -> None:
+    def _committed(self, fact: Outcome, instance: Instance, held: list[Place], tells: bool, ticket: Ticket) -> None:
         self.heed()
         self.unsettled = max(0, self.unsettled - 1)
         if ticket.error is not None:
@@ -473,6 +482,7 @@ class Driver:
             for fact, instance in facts:
                 self.tally.add(fact, instance)
                 self.asking.note(fact)
+                self.rounds.note(fact, instance)
             happened = [fact for fact, _ in facts]
             if isinstance(last, f.Ended):
                 self._end(last, happened)
@@ -533,14 +543,14 @@ class Driver:
                 self.finish(ExecutionStatus.INTERRUPTED)
                 return
             self.warn(f"the end is not stored: {ticket.error}")
-        self.telling.end(ended.status, time.monotonic() - self._began, lambda: self.finish(ended.status))
+        self.telling.end(ended.status, time.monotonic() - self.began, lambda: self.finish(ended.status))
 
     def finish(self, status: ExecutionStatus) -> None:
         """The walk is over; nobody is told before its claim is given back."""
         if self.over.is_set():
             return
         self.status = status
-        self.duration = time.monotonic() - self._began
+        self.duration = time.monotonic() - self.began
         self.timers.clear()
         self.dispatch.leave()
         self._warnings += self.telling.close()

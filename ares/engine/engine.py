@@ -22,7 +22,7 @@ from ares.engine.histories import Histories
 from ares.engine.loops import Mail, WalksThread, walk_here
 from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, COMMIT_TIMEOUT, Options
 from ares.engine.pool import WorkerPool
-from ares.engine.replay import Replay, check_drift, check_inputs, fold, replay
+from ares.engine.replay import Replay, check_drift, check_inputs, fold, read, replay
 from ares.engine.results import Kept, WorkflowResult, make_result, question_of, result_of_record
 from ares.engine.takeover import ResumeRequest, plan_set_back, take_up
 from ares.engine.variables import Values
@@ -32,6 +32,7 @@ from ares.errors import (
     StoreError,
     UsageError,
 )
+from ares.events import instant
 from ares.journal.encoding import encode
 from ares.journal.failures import afresh
 from ares.journal.protocol import Claim, Journal, NewExecution
@@ -49,7 +50,7 @@ class Begun:
     claim: Claim
     walk: Walk
     metadata: Mapping[str, str]
-    remembered: dict[tuple[str, int, str], Any]
+    remembered: dict[tuple[str, int, int, str], Any]
     #: The facts by which it begins, and the number of the first of them.
     opening: tuple[int, Sequence[f.Fact]]
     histories: Histories | None = None
@@ -207,12 +208,13 @@ class Engine:
     def _histories(self, definition: Definition | None = None, execution_id: str = "") -> Histories | None:
         """The histories of an execution, which goes on if it has a definition already; None if nobody asks for them."""
         stages = self.bus.stages
-        if not (stages.has_routers or stages.has_recovery or stages.has_execution_hooks):
+        if not (stages.has_routers or stages.has_recovery or stages.has_execution_hooks or stages.has_loop):
             return None
-        if definition is None:
-            return Histories()
-        entries = self.journal.entries(execution_id)
-        return Histories(fold(execution_id, definition.graph, entries, definition.codec))
+        histories = Histories()
+        for entry in () if definition is None else self.journal.entries(execution_id):
+            codec = None if definition is None else definition.codec
+            histories.add(read(entry.kind, entry.path, entry.body, codec), instant(entry.at))
+        return histories
 
     # --- walking --------------------------------------------------------------------------------------------
 

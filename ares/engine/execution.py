@@ -142,10 +142,10 @@ class Execution:
         driver = self._walk()
         if driver is None:
             return None
-        done, total = driver.tally.read()
+        done, total, round_ = driver.tally.read()
         running = driver.crew.all()
         details = {a.path: (a.done, a.total) for a in running if a.done is not None}
-        return Progress(done, total, tuple(a.path for a in running), details)
+        return Progress(done, total, tuple(a.path for a in running), details, round_)
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """Its events in order, from ``seq > after``, as the journal has them: gapless. The iteration ends when the

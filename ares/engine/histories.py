@@ -1,16 +1,17 @@
 """What an execution has decided, called and found so far, for plugins that are asked about it.
 
-Kept only where there is one to ask: a walk without such a plugin keeps no histories.
+Kept only where there is one to ask: a walk without such a plugin keeps no histories. Those that are kept are the
+execution's present round's; of what was before, only how much it was.
 """
 
 import threading
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
 from ares.journal.notes import Note, Recorded, ToolCalled
 from ares.records import (
     ErrorEntry,
-    ExperienceCheckpoint,
     InterruptEntry,
     MemoryEntry,
     RouteEntry,
@@ -18,6 +19,7 @@ from ares.records import (
     ToolEntry,
 )
 from ares.walk import facts as f
+from ares.walk.instance import inside_of
 
 #: How each history is called where it is handed out.
 _NAMES = {
@@ -31,38 +33,78 @@ _NAMES = {
 
 
 class Histories:
-    """Any thread. Begins with what an earlier process left, if one did."""
+    """Any thread."""
 
-    def __init__(self, before: ExperienceCheckpoint | None = None) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: dict[str, list[Any]] = {name: [] for name in _NAMES.values()}
-        if before is not None:
-            self._entries = {
-                "routes": list(before.route_history),
-                "tools": list(before.tool_history),
-                "memory_hits": list(before.memory_hits),
-                "scoring_signals": list(before.scoring_signals),
-                "interrupts": list(before.interrupt_history),
-                "errors": list(before.error_history),
-            }
+        self._counts: Counter[str] = Counter()
+        #: How long each history was when the present round of a sub-workflow began, by the path of its scope; and the
+        #: paths of those that lie in one another.
+        self._marks: dict[str, tuple[int, ...]] = {}
+        self._inside: dict[str, set[str]] = {}
 
     def add(self, entry: f.Fact | Note, at: datetime | None = None) -> None:
-        """Take in what is journaled, if it belongs to a history; it was at this instant, or is just now."""
+        """Take in what is journaled, if it belongs to a history; ``at`` unless that is now."""
+        if isinstance(entry, f.RoundStarted):
+            self._turn(entry.path)
+            return
+        if isinstance(entry, f.Opened):
+            if entry.length is None:
+                self._open(inside_of(entry.path, entry.round)[:-1])
+            return
         found = _entry_of(entry, at)
         name = None if found is None else _NAMES.get(type(found))
         if name is not None:
             with self._lock:
                 self._entries[name].append(found)
+                self._counts[name] += not isinstance(entry, f.Answered)  # its question was counted
+
+    def _open(self, path: str) -> None:
+        """A sub-workflow begins, or goes on in the round that it is in."""
+        with self._lock:
+            if path not in self._marks:
+                self._mark(path)
+
+    def _turn(self, path: str) -> None:
+        with self._lock:
+            if path:
+                for inner in self._inside.pop(path, ()):
+                    self._marks.pop(inner, None)
+                    self._inside.pop(inner, None)
+                self._mark(path)
+            else:
+                self._entries = {name: [] for name in self._entries}
+                self._marks, self._inside = {}, {}
+
+    def _mark(self, path: str) -> None:
+        self._marks[path] = tuple(map(len, self._entries.values()))
+        outer = path.rpartition("/")[0]
+        while outer:
+            self._inside.setdefault(outer, set()).add(path)
+            outer = outer.rpartition("/")[0]
 
     def read(self, *names: str) -> dict[str, tuple[Any, ...]]:
         """The histories of these names, as they are now."""
         with self._lock:
             return {name: tuple(self._entries[name]) for name in names}
 
-    def count(self, name: str) -> int:
-        """How long a history is."""
+    def of_round(self, path: str) -> dict[str, tuple[Any, ...]]:
+        """All histories of the present round of the execution, or of a sub-workflow, by the path of its scope."""
+        if not path:
+            return self.read(*self._entries)
+        inside = path + "/"
         with self._lock:
-            return len(self._entries[name])
+            marks = self._marks.get(path, (0,) * len(self._entries))
+            return {
+                name: tuple(e for e in entries[mark:] if getattr(e, "path", "").startswith(inside))
+                for mark, (name, entries) in zip(marks, self._entries.items(), strict=True)
+            }
+
+    def count(self, name: str) -> int:
+        """How long a history is, earlier rounds included."""
+        with self._lock:
+            return self._counts[name]
 
 
 def _entry_of(entry: f.Fact | Note, at: datetime | None) -> Any:

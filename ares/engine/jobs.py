@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ares.context import StepContext
+from ares.engine import rounds
 from ares.engine.asking import answered
 from ares.engine.attempt import Attempt, current
 from ares.engine.failing import failure_of, is_ctrl_c, let_go, speaks_of, trace_of
@@ -42,7 +43,7 @@ from ares.workflow import BindingKind, Call, Goto
 TELLING: Final = (WorkKind.BEFORE, WorkKind.AFTER)
 
 #: What an attempt comes to: a fact with its body, or a failure to be judged.
-Answer = tuple[f.InstanceFact, Any] | Failure
+Answer = tuple[f.InstanceFact | f.RoundEnded, Any] | Failure
 
 
 def perform(attempt: Attempt) -> Answer:
@@ -256,6 +257,9 @@ def _verdict(attempt: Attempt) -> Answer:
     assert instance.child is not None
     failed = first_failure(instance.child)
     innermost = None if failed is None else living(failed.exception, failed.unrouted or failed.error)
+    over = instance.child.over
+    if failed is None and over is not None and over.exception is not None:
+        innermost = over.exception.__cause__  # what ``until`` raised
     policy = instance.node.spec.retry
     retryable = policy is not None and innermost is not None and speaks_of(policy, innermost)
     return Failure(instance.error, instance.exception, retryable=retryable, draw=random.random())
@@ -271,6 +275,10 @@ def _after(attempt: Attempt) -> Answer:
     return _TOLD
 
 
+def _round(attempt: Attempt) -> Answer:
+    return rounds.answer(attempt, _simple_call)
+
+
 _TOLD: Final = Failure(ErrorInfo("", ""))  # nobody judges it
 _STAGES: dict[WorkKind, Callable[[Attempt], Answer]] = {
     WorkKind.BODY: _body,
@@ -281,6 +289,7 @@ _STAGES: dict[WorkKind, Callable[[Attempt], Answer]] = {
     WorkKind.VERDICT: _verdict,
     WorkKind.BEFORE: _before,
     WorkKind.AFTER: _after,
+    WorkKind.ROUND: _round,
 }
 
 

@@ -20,6 +20,8 @@ from ares.values import Codec
 from ares.walk import facts as f
 
 Draft = tuple[str, str, Any]
+#: Of what ``once`` keeps: path, round, epoch of birth, key.
+OnceKey = tuple[str, int, int, str]
 
 
 class Ledger:
@@ -29,7 +31,7 @@ class Ledger:
         log: the journal of the execution.
         codec: encodes values; None where the store keeps references and nobody wants values checked.
         keeps_references: whether bodies are the facts themselves.
-        remembered: what ``once`` committed before, by path, epoch of birth and key.
+        remembered: what ``once`` committed before, by path, round, epoch of birth and key.
         is_running: whether the store has the execution as RUNNING already.
     """
 
@@ -39,7 +41,7 @@ class Ledger:
         codec: Codec | None,
         *,
         keeps_references: bool,
-        remembered: dict[tuple[str, int, str], Any],
+        remembered: dict[OnceKey, Any],
         is_running: bool,
     ) -> None:
         self.log = log
@@ -70,6 +72,8 @@ class Ledger:
                 return text
         if isinstance(entry, f.Failed | f.Unrouted):
             return attrs.evolve(entry, exception=None)  # its frames would live as long as the store
+        if isinstance(entry, f.RoundEnded):
+            return attrs.evolve(entry, exception=None, variables=None)
         return entry
 
     def append(
@@ -164,13 +168,18 @@ class Ledger:
                 self._histories.add(note)
         return ticket
 
-    def recall(self, path: str, born: int, key: str) -> tuple[bool, Any]:
+    def forget(self) -> None:
+        """All that ``once`` kept is of rounds that do not come back."""
+        with self._lock:
+            self._remembered.clear()
+
+    def recall(self, path: str, round: int, born: int, key: str) -> tuple[bool, Any]:
         """What ``once`` kept, and whether it did."""
         with self._lock:
-            name = (path, born, key)
+            name = (path, round, born, key)
             return name in self._remembered, self._remembered.get(name)
 
     def remember(self, note: Remembered) -> None:
         """Keep what ``once`` committed."""
         with self._lock:
-            self._remembered[note.path, note.born, note.key] = note.value
+            self._remembered[note.path, note.round, note.born, note.key] = note.value

@@ -38,7 +38,8 @@ class Replay:
 
     walk: Walk
     created: f.Created
-    remembered: dict[tuple[str, int, str], Any]
+    #: By path, round, epoch of birth and key.
+    remembered: dict[tuple[str, int, int, str], Any]
     #: The definition that it went on with last.
     fingerprint: WorkflowFingerprint
     last_seq: int
@@ -63,6 +64,7 @@ def codec_for(graph: Graph, agents: Iterable[Call] = ()) -> Codec:
             known |= types_in(declared.type)
         for node in each.nodes:
             calls += (node.run, node.reconcile)
+        calls.append(each.until)
         waiting.extend(each.children)
     for fn in {id(call.fn): call.fn for call in calls if call is not None}.values():
         for annotation in _annotations(fn):
@@ -124,7 +126,7 @@ class Replaying:
         self._graph = graph
         self._store = store
         self._fingerprint = WorkflowFingerprint("", "", {}, "{}")
-        self._remembered: dict[tuple[str, int, str], Any] = {}
+        self._remembered: dict[tuple[str, int, int, str], Any] = {}
         self._asked_at: dict[str, int] = {}
         self._seq = 0
 
@@ -148,7 +150,7 @@ class Replaying:
         """Take in what an entry says, which was written then, in nanoseconds since the epoch. Returns the instance that
         it was about; None also for what was passed over."""
         if isinstance(fact, Remembered):
-            self._remembered[fact.path, fact.born, fact.key] = fact.value
+            self._remembered[fact.path, fact.round, fact.born, fact.key] = fact.value
             return None
         if isinstance(fact, Note):
             return None
@@ -164,7 +166,11 @@ class Replaying:
             # Of another definition: facts about steps that are not there, or are something else, are passed over.
             state = self.walk.state
             state.lenient = state.lenient or bool(compare(self._fingerprint, self._graph.fingerprint))
-        return self.walk.apply(fact)
+        root = self.walk.state.root
+        instance = self.walk.apply(fact)
+        if self.walk.state.root is not root:
+            self._remembered.clear()  # of a round that does not come back
+        return instance
 
     def end(self) -> Replay:
         """That was all.

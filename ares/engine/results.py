@@ -31,7 +31,8 @@ from ares.records import (
 from ares.walk.conclude import first_failure, rejected_in, unfinished
 from ares.walk.facts import Asked
 from ares.walk.judge import describe
-from ares.walk.state import DONE, Instance, State
+from ares.walk.rounds import dismantle
+from ares.walk.state import DONE, Instance, Scope, State, find
 from ares.walk.table import STATUS, Phase
 from ares.workflow import Workflow
 
@@ -116,12 +117,7 @@ class Kept:
         self.state = state
 
     def __del__(self) -> None:
-        for scope in self.state.scopes.values():
-            scope.instances.clear()
-            scope.failures.clear()
-            scope.writes.clear()
-            scope.inside.clear()
-            scope.owner = scope.inputs = None
+        dismantle(self.state.root)
         self.state.__dict__.clear()
 
 
@@ -133,11 +129,11 @@ class Steps(Mapping[str, StepResult]):
         self._at_rest = at_rest
 
     @property
-    def _state(self) -> State:
-        return self._kept.state
+    def _scopes(self) -> Mapping[str, Scope]:
+        return self._kept.state.scopes
 
     def __getitem__(self, path: str) -> StepResult:
-        instance = self._state.find(path)
+        instance = find(self._scopes, path)
         if instance is not None:
             return step_result(instance, at_rest=self._at_rest)
         owner, index = self._element(path)
@@ -149,13 +145,13 @@ class Steps(Mapping[str, StepResult]):
         base, _, digits = path.removesuffix("]").rpartition("[")
         if not path.endswith("]") or not digits.isdecimal():
             return None, 0
-        owner = self._state.find(base)
+        owner = find(self._scopes, base)
         if owner is None or owner.parts is None or int(digits) >= owner.parts.length:
             return None, 0
         return owner, int(digits)
 
     def __iter__(self) -> Iterator[str]:
-        for scope in list(self._state.scopes.values()):  # a plugin may look while the walk goes on
+        for scope in list(self._scopes.values()):  # a plugin may look while the walk goes on
             for instance in scope.instances:
                 yield instance.path
                 if instance.parts is not None:
@@ -165,7 +161,7 @@ class Steps(Mapping[str, StepResult]):
     def __len__(self) -> int:
         return sum(
             1 + (0 if instance.parts is None else instance.parts.length)
-            for scope in list(self._state.scopes.values())
+            for scope in list(self._scopes.values())
             for instance in scope.instances
         )
 
@@ -282,6 +278,8 @@ def error_of(state: State) -> BaseException | None:
     failure = first_failure(state.root)
     if failure is not None:
         return _error(failure)
+    if state.root.over is not None and state.root.over.exception is not None:
+        return state.root.over.exception
     return None if state.ended.error is None else recorded(state.ended.error)
 
 

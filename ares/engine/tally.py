@@ -14,9 +14,11 @@ class Tally:
         self._lock = threading.Lock()
         self._done = 0
         self._total = 0
+        self._round = 1
 
     def start(self, state: State) -> None:
         """Count what is there already."""
+        self._round = state.root.round
         for scope in state.scopes.values():
             self._total += len(scope.instances)
             for instance in scope.instances:
@@ -36,7 +38,16 @@ class Tally:
             elif instance.phase in FINAL or instance.phase is Phase.ROUTING:
                 self._done += not isinstance(fact, f.Routed | f.Unrouted)
 
-    def read(self) -> tuple[int, int]:
-        """What ended, and how much there is."""
+    def turn(self, round: int, steps: int, *, is_execution: bool) -> None:
+        """Another round begins, of so many steps: of the execution, whose last one is not counted any more, or of a
+        sub-workflow."""
         with self._lock:
-            return self._done, self._total
+            if is_execution:
+                self._done = self._total = 0
+                self._round = round
+            self._total += steps
+
+    def read(self) -> tuple[int, int, int]:
+        """What ended, how much there is, and the execution's round."""
+        with self._lock:
+            return self._done, self._total, self._round

@@ -87,11 +87,13 @@ class Telling:
 
     # --- outcomes -----------------------------------------------------------------------------------------------
 
-    def wants(self, fact: f.InstanceFact, instance: Instance) -> bool:
+    def wants(self, fact: f.InstanceFact | f.RoundEnded, instance: Instance) -> bool:
         """Whether anybody is told of this before anything follows from it. Of steps with parts the walk says so."""
         return self._stages.has_after and (instance.index is None or self._stages.per_item) and _is_outcome(fact)
 
-    def conclude(self, fact: f.InstanceFact, instance: Instance, held: list[Place], *, inline: bool) -> None:
+    def conclude(
+        self, fact: f.InstanceFact | f.RoundEnded, instance: Instance, held: list[Place], *, inline: bool
+    ) -> None:
         """An outcome is as safe as was asked for: tell of it, then let its consequences happen."""
         driver = self._driver
         result = step_result(instance)
@@ -121,6 +123,7 @@ class Telling:
         state = driver.walk.state
         scope = state.root if instance is None else instance.scope
         writes = len(scope.writes) if instance is None else instance.snapshot
+        asked: dict[str, Any] = {} if self.histories is None else dict(self.histories.read(*_ASKED))
         return ExecutionState(
             driver.execution_id,
             state.root.graph.workflow.id,
@@ -128,7 +131,7 @@ class Telling:
             scope.round,
             driver.values.snapshot(scope, writes),
             Steps(driver.kept),
-            **({} if self.histories is None else self.histories.read(*_ASKED)),
+            **asked,
         )
 
 
@@ -142,7 +145,7 @@ def _tell_of_end(driver: "Driver", bus: EngineBus, status: ExecutionStatus, dura
             driver.warn(f"what plugins recorded of the end is not stored: {error}")
 
 
-def _is_outcome(fact: f.InstanceFact) -> bool:
+def _is_outcome(fact: f.InstanceFact | f.RoundEnded) -> bool:
     """Whether an attempt came to something."""
     if isinstance(fact, f.Failed):
         return fact.after is not f.After.RECONCILE

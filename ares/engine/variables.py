@@ -34,7 +34,6 @@ class Values:
     def __init__(self, created: Created | None) -> None:
         self._initial = {} if created is None else created.variables
         self._lock = threading.Lock()
-        self._newest: dict[str, _Snapshot] = {}
 
     def of(self, call: Call, instance: Instance) -> list[Any]:
         """A value for each of a call's bindings; ``Values.CTX`` where it takes the context."""
@@ -81,16 +80,17 @@ class Values:
         """
         writes = scope.writes
         with self._lock:
-            newest = self._newest.get(scope.prefix)
+            newest: _Snapshot | None = scope.newest
         if newest is not None and newest[0] is writes and newest[1] == count:
             return MappingProxyType(newest[2])
+        written: dict[str, list[Any]] = {}
         if newest is not None and newest[0] is writes and newest[1] < count:
             start, values = newest[1], dict(newest[2])
         else:
-            start, values = 0, dict(scope.graph.workflow.variables)
-            if scope.owner is None:
+            start, values = 0, dict(scope.graph.workflow.variables if scope.start is None else scope.start)
+            if scope.owner is None and scope.start is None:
                 values.update((name, value) for name, value in self._initial.items() if name in values)
-        written: dict[str, list[Any]] = {}
+            written = {name: list(past) for name, past in scope.carried.items() if name in values}
         for name, value, _ in writes[start:count]:
             if name in values:  # the definition may have lost it meanwhile
                 written.setdefault(name, []).append(value)
@@ -101,9 +101,9 @@ class Values:
             except Exception as error:
                 raise ReducerError(name, f"{type(error).__name__}: {error}") from error
         with self._lock:
-            kept = self._newest.get(scope.prefix)
+            kept: _Snapshot | None = scope.newest
             if kept is None or kept[0] is not writes or kept[1] < count:
-                self._newest[scope.prefix] = (writes, count, values)
+                scope.newest = (writes, count, values)
         return MappingProxyType(values)
 
 

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 from ares.records import ErrorInfo, StepState, StepStatus
 from ares.walk.facts import Asked, SetBack
+from ares.walk.instance import inside_of
 
 #: (path, digest, dependencies), as ``Created.nodes``.
 Nodes = tuple[tuple[str, str, tuple[str, ...]], ...]
 
-_INDEX = re.compile(r"\[[0-9]+\]")
+#: What a path has beside the ids in it: indices of elements, and the rounds that sub-workflow steps are in.
+_INDEX = re.compile(r"\[[0-9]+\]|#[0-9]+")
 
 
 class Step:
@@ -166,8 +168,11 @@ class Steps:
         names = [path for path, _, _ in nodes if "/" not in path]
         for gone in self.top.keys() - set(names):
             self._drop(self.top[gone])
+        round_ = _round_of(self.top.values())
         self.top = {name: self._by_path.get(name) or Step(name) for name in names}
         self._by_path.update(self.top)
+        for step in self.top.values():
+            step.round = round_
         for step in [step for step in self._by_path.values() if step.inside]:
             if step in self:
                 self.open(step)
@@ -177,10 +182,11 @@ class Steps:
         known = self._insides.get(_INDEX.sub("", step.path))
         if known is None:
             return
+        round_ = _round_of(step.inside.values())
         for gone in step.inside.keys() - set(known.names):
             self._drop(step.inside.pop(gone))
         for name in known.names:
-            self.at(f"{step.path}/{name}")
+            self.at(f"{inside_of(step.path, step.round)}{name}").round = round_
 
     def output_inside(self, step: Step) -> dict[str, Any]:
         """The output of a sub-workflow step: that of its sinks, or of all that completed where sinks are not known."""
@@ -188,6 +194,14 @@ class Steps:
         if known is not None:
             return {name: part.output for name, part in step.inside.items() if name in known.sinks}
         return {name: part.output for name, part in step.inside.items() if part.status is StepStatus.COMPLETED}
+
+    def turn(self, path: str, round: int) -> None:
+        """The steps of the execution, or those inside of what the path of a scope names, begin another round."""
+        steps = list((self.at(_owner_of(path)).inside if path else self.top).values())
+        for step in steps:
+            self.forget_inside(step)
+            step.reset()
+            step.round = round
 
     # --- what is taken back --------------------------------------------------------------------------------------
 
@@ -236,6 +250,11 @@ class Steps:
         del self._by_path[step.path]
 
 
+def _round_of(steps: Iterable[Step]) -> int:
+    """The round that the steps of one workflow are in; the first while there are none."""
+    return max((step.round for step in steps), default=1)
+
+
 def name_of(path: str) -> str:
     """The last part of a path: a step's id, with its index if it is an element."""
     return path.rpartition("/")[2]
@@ -247,7 +266,13 @@ def _split(path: str) -> tuple[str, int | None, str]:
         owner, _, index = path[:-1].rpartition("[")
         return owner, int(index), ""
     owner, _, name = path.rpartition("/")
-    return owner, None, name
+    return _owner_of(owner), None, name
+
+
+def _owner_of(path: str) -> str:
+    """The path of the step whose scope has this one: without the round that the step is in."""
+    owner, mark, _ = path.rpartition("#")
+    return path if "/" in path[len(owner) :] or not mark else owner
 
 
 def _insides_of(nodes: Nodes) -> dict[str, _Inside]:

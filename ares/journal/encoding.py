@@ -5,8 +5,8 @@ in it as the codec wrote them. Kind and path are stored beside the body and are 
 that a plugin recorded, which is kept as a whole. Which fields there are is the table below; how the values of a field
 look is ``ares.journal._forms``.
 
-Never stored: the living exception of a failure, which an earlier process could not give back, and more of a duration
-than its microseconds.
+Never stored: the living exception of a failure, which an earlier process could not give back, what variables add up to
+at the end of a round, and more of a duration than its microseconds.
 """
 
 import json
@@ -156,6 +156,15 @@ _FIELDS: Final[dict[type, tuple[_Field, ...]]] = {
         _Field("status", "status", form.choice(ExecutionStatus)),
         _Field("error", "x", form.optional(form.ERROR)),
     ),
+    f.RoundEnded: (
+        _ROUND,
+        _EPOCH,
+        _Field("again", "again", form.BOOL),
+        _REASON,
+        _Field("by", "by", form.TEXT),
+        _Field("error", "x", form.optional(form.ERROR)),
+    ),
+    f.RoundStarted: (_ROUND, _EPOCH),
     f.Checked: (_ROUND, _EPOCH, _Field("holds", "ok", form.BOOL)),
     f.Started: (_ROUND, _EPOCH, _ATTEMPT, _VERDICT),
     f.Opened: (

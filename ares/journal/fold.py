@@ -11,6 +11,8 @@ holds the two together. What the journal does not tell, it cannot know either:
   of them nothing depends on is not known.
 - An ``at_most_once`` step that was cut short is PENDING here; the walk knows that it cannot simply run again.
 - RUNNING means by the journal: whether somebody still walks the execution, the store can tell.
+- ``step_states`` and ``outputs`` are those of the last round; ``loop_history`` has the execution's rounds, and not
+  those of sub-workflows.
 - ``variables`` are the top-level workflow's. One whose reducer is a function is given by ``reducers``; without it, or
   when a reducer raises, its value is the tuple of what was written, in order.
 """
@@ -79,6 +81,8 @@ class Fold:
         self._steps = Steps()
         #: (variable, value, who wrote), in the order they took effect.
         self._writes: list[tuple[str, Any, Step]] = []
+        #: What earlier rounds wrote, by variable; without a reducer, the last.
+        self._carried: dict[str, list[Any]] = {}
         self._routes: list[RouteEntry] = []
         self._tools: list[ToolEntry] = []
         self._errors: list[ErrorEntry] = []
@@ -104,6 +108,8 @@ class Fold:
             f.Interrupted: self._on_interrupted,
             f.Waiting: self._on_waiting,
             f.Ended: self._on_ended,
+            f.RoundEnded: self._on_round_ended,
+            f.RoundStarted: self._on_round_started,
             f.Checked: self._on_checked,
             f.Started: self._on_started,
             f.Opened: self._on_opened,
@@ -195,7 +201,6 @@ class Fold:
         step.status = status
         step.is_under_way = is_under_way
         step.question = None
-        self._round = max(self._round, fact.round)
         if self._status in (ExecutionStatus.PENDING, ExecutionStatus.WAITING):
             self._status = ExecutionStatus.RUNNING
         return step
@@ -321,6 +326,22 @@ class Fold:
     def _on_waiting(self, _: f.Waiting) -> None:
         self._status = ExecutionStatus.WAITING
 
+    def _on_round_ended(self, fact: f.RoundEnded) -> None:
+        if not fact.path:
+            self._loops.append(LoopEntry(fact.round, f"{fact.reason}: {fact.by}" if fact.by else fact.reason))
+
+    def _on_round_started(self, fact: f.RoundStarted) -> None:
+        self._steps.turn(fact.path, fact.round)
+        if fact.path:
+            return
+        self._round = fact.round
+        for name, value, _ in self._writes:
+            if name in self._reducer_names:
+                self._carried.setdefault(name, []).append(value)
+            else:
+                self._carried[name] = [value]
+        self._writes = []
+
     def _on_interrupted(self, fact: f.Interrupted) -> None:
         self._status = ExecutionStatus.INTERRUPTED
         self._steps.cut(fact.in_flight)
@@ -342,7 +363,7 @@ class Fold:
     # --- variables -----------------------------------------------------------------------------------------------
 
     def _variables(self) -> dict[str, Any]:
-        written: dict[str, list[Any]] = {}
+        written = {name: list(values) for name, values in self._carried.items()}
         for name, value, _ in self._writes:
             written.setdefault(name, []).append(value)
         return {**self._initial, **{name: self._combined(name, values) for name, values in written.items()}}

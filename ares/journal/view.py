@@ -120,6 +120,8 @@ _TYPES: Final[dict[type, str | Callable[[Any], str]]] = {
     f.Interrupted: EventType.WORKFLOW_INTERRUPTED.value,
     f.Waiting: EventType.WORKFLOW_WAITING.value,
     f.Ended: lambda fact: _ENDS[fact.status],
+    f.RoundEnded: EventType.ROUND_COMPLETED.value,
+    f.RoundStarted: EventType.ROUND_STARTED.value,
     f.Checked: EventType.STEP_CHECKED.value,
     f.Started: EventType.STEP_STARTED.value,
     f.Opened: EventType.STEP_STARTED.value,
@@ -192,6 +194,25 @@ def _ended(fact: f.Ended) -> _View:
     else:
         payload = _error(fact.error)
     return "walk", payload
+
+
+def _round_ended(fact: f.RoundEnded) -> _View:
+    payload = {**_round(fact), "again": fact.again}
+    if fact.reason:
+        payload["reason"] = fact.reason
+    if fact.by:
+        payload["by"] = fact.by
+    if fact.error is not None:
+        payload.update(_error(fact.error))
+    return "walk", payload
+
+
+def _round_started(fact: f.RoundStarted) -> _View:
+    return "walk", _round(fact)
+
+
+def _round(fact: f.RoundFact) -> dict[str, Any]:
+    return {"path": fact.path, "round": fact.round} if fact.path else {"round": fact.round}
 
 
 def _error(info: ErrorInfo) -> dict[str, Any]:
@@ -352,6 +373,8 @@ _VIEWS: Final[dict[type, Callable[[Any], _View]]] = {
     f.Interrupted: _interrupted,
     f.Waiting: _waiting,
     f.Ended: _ended,
+    f.RoundEnded: _round_ended,
+    f.RoundStarted: _round_started,
     f.Checked: _checked,
     f.Started: _started,
     f.Opened: _opened,

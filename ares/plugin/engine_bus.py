@@ -30,6 +30,7 @@ class Stages:
     has_execution_hooks: bool = False
     has_routers: bool = False
     has_recovery: bool = False
+    has_loop: bool = False
 
 
 class EngineBus(Protocol):
@@ -80,6 +81,13 @@ class EngineBus(Protocol):
 
     def should_recover(self, execution_id: str, failure: StepFailure, state: ExecutionState) -> bool:
         """Whether any recovery plugin wants the step recovered. One that fails says no."""
+
+    def on_round_end(self, execution_id: str, round: int, state: ExecutionState) -> None:
+        """Tell the loop controllers that a round completed or failed."""
+
+    def should_execute_round(self, execution_id: str, next_round: int, state: ExecutionState) -> tuple[bool, str]:
+        """Whether no loop controller is against another round, and the name of the first that is. One that fails, or
+        says neither yes nor no, says no."""
 
     # --- events ------------------------------------------------------------------------------------
 

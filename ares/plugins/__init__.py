@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ares.plugins.experience import ExperienceCounts, ExperienceMemory
     from ares.plugins.expression import ExpressionRouter
     from ares.plugins.fallback import FallbackRouter, RouterTally
+    from ares.plugins.loop import LoopPlugin
     from ares.plugins.memory import MemoryRouter, PrefetchCounts
     from ares.plugins.recovery import BasicRecoveryPlugin
     from ares.plugins.strategy import AgentStanding, Objectives, StrategyCounts, StrategyEvolution, Weights
@@ -41,6 +42,7 @@ __all__ = [
     "FiredFault",
     "Gaps",
     "InterruptPlugin",
+    "LoopPlugin",
     "MemoryRouter",
     "Objectives",
     "ObserverPlugin",
@@ -72,6 +74,7 @@ _LATE = {
     "FaultKind": "_faults",
     "FaultTargetKind": "_faults",
     "FiredFault": "_faults",
+    "LoopPlugin": "loop",
     "MemoryRouter": "memory",
     "Objectives": "strategy",
     "PrefetchCounts": "memory",

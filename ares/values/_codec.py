@@ -190,7 +190,7 @@ class Codec:
     def _make(self, tag: str, parts: Any) -> Any:
         form = native_tags().get(tag)
         if type(parts) is not list or (form is None and not (parts and type(parts[0]) is str)):
-            raise SerializationError(f"the stored text is damaged at {tag!r}")
+            raise SerializationError(f"the stored text is damaged at {tag[:50]!r}")
         if form is None:
             name, *parts = parts
             form = self._form_stored(name, tag)

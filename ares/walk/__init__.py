@@ -9,5 +9,6 @@ The theory is at the head of ``ares.walk.walk``; ``docs/walk.md`` has the table.
 ``route``       which branches a decision takes      ``conclude``    how things with parts end
 ``setback``     what a resume or retry sets back     ``agenda``      what is to be done
 ``beginning``   how what is ready begins             ``elements``    how the elements of a map come and go
-``walk``        the whole                            ``invariants``  what is always true of it
+``rounds``      whether there is another round       ``walk``        the whole
+``invariants``  what is always true of it
 """

@@ -49,6 +49,8 @@ def admit(fact: f.InstanceFact, instance: Instance) -> Phase:
         raise IllegalTransition(fact.path, instance.phase, stimulus)
     if instance.epoch != fact.epoch:
         raise IllegalTransition(fact.path, f"in epoch {instance.epoch}", f"{stimulus} (epoch {fact.epoch})")
+    if instance.scope.round != fact.round:
+        raise IllegalTransition(fact.path, f"in round {instance.scope.round}", f"{stimulus} (round {fact.round})")
     waits = instance.phase is Phase.PENDING or instance.phase is Phase.RETRYING
     begins = stimulus in _BEGINS or (waits and _is_verdict(fact, stimulus, instance))
     attempt = getattr(fact, "attempt", None)

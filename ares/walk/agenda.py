@@ -30,6 +30,8 @@ class WorkKind(StrEnum):
     #: Those who are told of steps are told that one with parts begins, or ended.
     BEFORE = "before"
     AFTER = "after"
+    #: All steps of a scope have ended, which its ``turn`` stands for: is there another round?
+    ROUND = "round"
     #: Never handed out: an element of this map may begin.
     ELEMENT = "element"
 
@@ -107,8 +109,8 @@ class Agenda:
         self._facts.append((fact, instance))
         self._consequences.append(instance)
 
-    def end(self, fact: f.Ended) -> None:
-        """The execution ends."""
+    def note(self, fact: f.Ended | f.RoundFact) -> None:
+        """The execution ends, or a round does or begins."""
         self.state.apply(fact)
         self._facts.append((fact, None))
 

@@ -7,7 +7,7 @@ from ares.errors import MapSourceError, OutcomeUnknownError, StepCrashedError
 from ares.walk import facts as f
 from ares.walk import questions
 from ares.walk.agenda import Agenda, RetryIn, WorkKind
-from ares.walk.instance import Instance, Scope
+from ares.walk.instance import Instance, Scope, inside_of
 from ares.walk.judge import cut_short
 from ares.walk.setback import failed_inside
 from ares.walk.stopping import is_cut, may_retry, stop_of
@@ -45,7 +45,7 @@ def may_run(agenda: Agenda, instance: Instance) -> bool:
 
 def open_child(agenda: Agenda, instance: Instance) -> None:
     """Open a sub-workflow, or open it again: then only what failed or was blocked runs again."""
-    inside = agenda.state.scopes.get(instance.path + "/")
+    inside = agenda.state.scopes.get(inside_of(instance.path, instance.scope.round))
     _open(agenda, instance, None, () if inside is None else failed_inside(inside))
     assert instance.child is not None
     count(instance.child)

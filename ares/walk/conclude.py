@@ -17,6 +17,7 @@ from ares.records import ErrorInfo, ExecutionStatus
 from ares.walk.facts import Completed, Ended, Failed, Skipped, SkipReason
 from ares.walk.instance import CUTTING, Instance, Scope, living
 from ares.walk.judge import describe
+from ares.walk.rounds import cut_off
 from ares.walk.state import State
 from ares.walk.stopping import stop_of
 from ares.walk.table import Phase
@@ -45,6 +46,10 @@ def child_verdict(owner: Instance) -> Completed | Failed | Skipped:
     assert child is not None
     rejected = next((i for i in child.instances if i.reason is SkipReason.REJECTED), None)
     stopped = next((i.reason for i in child.instances if i.phase is Phase.SKIPPED and i.reason in _STOPS), None)
+    stopped = stopped or cut_off(child)
+    over = child.over
+    if not child.failures and stopped is None and over is not None and over.error is not None:
+        return Failed(owner.path, owner.scope.round, owner.epoch, owner.attempt, over.error, exception=over.exception)
     if not child.failures and stopped is None:
         return _completed(owner) if rejected is None else _rejected(owner, rejected)
     if child.overdue:
@@ -65,6 +70,8 @@ def execution_end(state: State) -> Ended:
     failure = first_failure(state.root)
     if failure is not None:
         return Ended(ExecutionStatus.FAILED, failure.unrouted or failure.error)
+    if state.root.over is not None and state.root.over.error is not None:
+        return Ended(ExecutionStatus.FAILED, state.root.over.error)
     return Ended(ExecutionStatus.COMPLETED)
 
 

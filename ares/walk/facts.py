@@ -56,6 +56,20 @@ class After(StrEnum):
     SKIP = "skip"
 
 
+class RoundExit(StrEnum):
+    """Why a round has no other after it. The last three are the ``SkipReason``s of the same names."""
+
+    MAX_ROUNDS = "max_rounds"
+    UNTIL = "until"
+    CONTROLLER = "controller"
+    NO_LOOP = "no_loop"
+    FAILED = "failed"
+    UNTIL_FAILED = "until_failed"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    FAIL_FAST = "fail_fast"
+
+
 # --- of the execution ----------------------------------------------------------------------------
 
 
@@ -325,7 +339,46 @@ class Continued:
     attempt: int
 
 
-ExecutionFact = Created | Resumed | CancelRequested | DeadlinePassed | Interrupted | Waiting | Ended
+# --- of a round ----------------------------------------------------------------------------------
+
+
+@attrs.define
+class RoundEnded:
+    """All steps of a round have ended, and it is known whether there is another one.
+
+    ``path`` is that of the scope: empty for the execution, ``child`` for a sub-workflow step's, ``child#2`` where that
+    step itself is in its second round. ``by`` names the loop controller that said no, ``error`` is what ``until``
+    failed with. ``variables`` is what the variables add up to by then, and ``exception`` the living one, where this
+    process knows them; both are never stored.
+    """
+
+    kind: ClassVar[str] = "round_ended"
+    path: str
+    round: int
+    epoch: int
+    again: bool = True
+    reason: str = ""
+    by: str = ""
+    error: ErrorInfo | None = None
+    variables: Mapping[str, Any] | None = attrs.field(default=None, eq=False, repr=False)
+    exception: BaseException | None = attrs.field(default=None, eq=False, repr=False)
+
+
+@attrs.define
+class RoundStarted:
+    """Round ``round``, the second or a later one, begins: variables carry over, outputs do not. ``epoch`` is that of
+    the round before."""
+
+    kind: ClassVar[str] = "round_started"
+    path: str
+    round: int
+    epoch: int
+
+
+RoundFact = RoundEnded | RoundStarted
+ExecutionFact = (
+    Created | Resumed | CancelRequested | DeadlinePassed | Interrupted | Waiting | Ended | RoundEnded | RoundStarted
+)
 InstanceFact = (
     Checked
     | Started

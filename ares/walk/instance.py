@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ares.errors import RecordedError
 from ares.records import ErrorInfo
-from ares.walk.facts import BLOCKING, Answered, Asked, SkipReason
+from ares.walk.facts import BLOCKING, Answered, Asked, RoundEnded, SkipReason
 from ares.walk.table import Phase
 from ares.workflow.graph import Graph, Node
 from ares.workflow.policies import ItemFailure, Trigger
@@ -60,6 +60,8 @@ class Instance:
         "settled",
         "snapshot",
         "targets",
+        "told_beginning",
+        "told_end",
         "unknown",
         "unrouted",
     )
@@ -109,6 +111,10 @@ class Instance:
         self.child: Scope | None = None
         #: Whether what depends on it was told of its end. Set by the walk.
         self.settled = False
+        # Only valid while the walk is live; see ``ares.walk.telling``:
+        #: The epoch of which was told that it begins; the epoch and attempt of which was told that it ended.
+        self.told_beginning: int | None = None
+        self.told_end: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         return f"<Instance {self.path} {self.phase} attempt {self.attempt} epoch {self.epoch}>"
@@ -261,23 +267,30 @@ class Parts:
 
 
 class Scope:
-    """The instances of one workflow: the root's, or those of a sub-workflow step that opened."""
+    """The instances of one workflow in one round: the root's, or those of a sub-workflow step that opened."""
 
     __slots__ = (
+        "began",
         "born",
+        "carried",
+        "epoch",
         "failures",
         "graph",
         "inputs",
         "inside",
         "instances",
+        "newest",
         "order",
+        "over",
         "overdue",
         "owner",
         "prefix",
         "remaining",
         "round",
+        "start",
         "stop",
         "swept",
+        "turn",
         "waiting",
         "writes",
     )
@@ -287,6 +300,10 @@ class Scope:
         self.prefix = prefix
         self.owner = owner
         self.round = 1
+        #: The epoch in which its round began, or it was opened again.
+        self.epoch = epoch
+        #: How its round ended, once that is known.
+        self.over: RoundEnded | None = None
         self.born = 0 if owner is None else owner.born
         #: Its place among all that is ready: the positions of the steps it lies in.
         self.order: tuple[int, ...] = ()
@@ -297,6 +314,10 @@ class Scope:
         self.inside: dict[str, Scope] = {}
         #: Writes in the order they took effect: (name, value, who wrote). Another list once some were withdrawn.
         self.writes: list[tuple[str, Any, Instance]] = []
+        #: What the variables were when some round began, if it is known; and what earlier rounds have written since
+        #: then, by name: all of it where there is a reducer, else the last.
+        self.start: Mapping[str, Any] | None = None
+        self.carried: dict[str, list[Any]] = {}
         #: The values of its inputs, once somebody needed them; the root's are given.
         self.inputs: dict[str, Any] | None = None
         #: What failed for good in it or got no route, in the order it happened.
@@ -312,6 +333,12 @@ class Scope:
         self.waiting: list[int] = []
         #: Nodes whose end is not settled yet.
         self.remaining = len(graph.nodes)
+        #: Stands for the question whether there is another round, while that is asked.
+        self.turn: Instance | None = None
+        # The shell's, who keeps what it knows of a round where it goes with it:
+        #: When it began, in seconds of whatever clock; the newest snapshot of its variables.
+        self.began: float | None = None
+        self.newest: Any = None
 
     def __repr__(self) -> str:
         return f"<Scope {self.prefix!r}, {len(self.instances):,} instances>"
@@ -333,6 +360,35 @@ class Scope:
         for scope in found:  # grows as it goes
             found.extend(s for s in scope.inside.values() if s.owner is not None and s.owner.phase is Phase.OPEN)
         return found
+
+
+def find(scopes: Mapping[str, Scope], path: str) -> Instance | None:
+    """The instance at a path in some scopes, by prefix; see ``State.find``."""
+    cut = path.rfind("/") + 1
+    scope = scopes.get(path[:cut])
+    if scope is None:
+        return None
+    name = path[cut:]
+    if not name.endswith("]"):
+        position = scope.graph.by_id.get(name)
+        return None if position is None else scope.instances[position]
+    base, _, index = name[:-1].partition("[")
+    position = scope.graph.by_id.get(base)
+    parts = None if position is None else scope.instances[position].parts
+    if parts is None or not index.isdecimal():
+        return None
+    i = int(index)
+    return parts.active.get(i) or parts.failed.get(i) or parts.skipped.get(i)
+
+
+def inside_of(path: str, round: int) -> str:
+    """The prefix of what lies in a sub-workflow step or element, in so many rounds of the workflow that it is in."""
+    return f"{path}/" if round == 1 else f"{path}#{round}/"
+
+
+def starts_inside(path: str) -> tuple[str, ...]:
+    """What the prefix of every scope begins with that lies in a step or its elements."""
+    return path + "/", path + "[", path + "#"
 
 
 def source_item(owner: Instance, index: int) -> Any:

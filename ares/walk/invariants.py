@@ -55,6 +55,9 @@ def _check_scope(scope: Scope) -> None:
         _must(counted == waiting, f"{where} {node.id}", f"waits for {counted} dependencies, {waiting} are unsettled")
     broken = {i for i in scope.instances if i.is_broken}
     _must(set(scope.failures) == broken, where, "does not know its failures")
+    is_over = scope.over is not None or scope.turn is not None
+    _must(not is_over or not scope.remaining, where, "is over before its steps are")
+    _must(scope.over is None or scope.turn is None, where, "is asked what it knows")
     if scope.graph.workflow.fail_fast:
         _must(not broken or scope.stop is not None, where, "goes on after a failure")
 

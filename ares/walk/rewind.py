@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ares.errors import IllegalTransition
 from ares.walk.facts import SetBack
-from ares.walk.instance import ACTIVE, NEW, Instance, Scope
+from ares.walk.instance import ACTIVE, NEW, Instance, Scope, inside_of, starts_inside
 from ares.walk.table import TRANSITIONS, Phase, Stimulus
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def drop_inside(state: "State", instance: Instance) -> None:
     """Drop all that is inside a step: its elements, its child's steps, and theirs."""
     _hush(state, instance.path)
     beside = instance.scope.inside
-    starts = (instance.path + "/", instance.path + "[")
+    starts = starts_inside(instance.path)
     for prefix in [p for p in beside if p.startswith(starts)] if instance.node.child is not None else ():
         for scope in beside.pop(prefix).all():
             del state.scopes[scope.prefix]
@@ -81,7 +81,7 @@ def drop_inside(state: "State", instance: Instance) -> None:
 
 def _hush(state: "State", owner: str) -> None:
     """What asks inside a step is asked no more, or not before that opens again."""
-    inside = (owner + "/", owner + "[")
+    inside = starts_inside(owner)
     if any(path.startswith(inside) for path in state.waiting):
         state.waiting = {path: each for path, each in state.waiting.items() if not path.startswith(inside)}
 
@@ -125,6 +125,6 @@ def _reset_element(state: "State", entry: SetBack) -> None:
         parts.withdraw(i)
     elif parts.states[i] != NEW:
         parts.forget(i)
-    if entry.redo and entry.path + "/" in owner.scope.inside:
-        for scope in owner.scope.inside.pop(entry.path + "/").all():
-            del state.scopes[scope.prefix]
+    inside = owner.scope.inside.pop(inside_of(entry.path, owner.scope.round), None) if entry.redo else None
+    for scope in () if inside is None else inside.all():
+        del state.scopes[scope.prefix]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from ares.errors import UsageError
 from ares.walk.facts import REOPENED, SetBack
-from ares.walk.instance import DONE, Instance, Scope
+from ares.walk.instance import DONE, Instance, Scope, starts_inside
 from ares.walk.state import State
 from ares.walk.table import Phase
 from ares.workflow.policies import Delivery, OnItemFailure
@@ -165,7 +165,7 @@ def _with_inside(scope: Scope, path: str) -> Iterator[Instance]:
 
 def _directly_inside(scope: Scope, path: str) -> list[Scope]:
     """The scopes of a step or element: its child's, or those of its elements."""
-    starts = (path + "/", path + "[")
+    starts = starts_inside(path)
     return [inner for prefix, inner in scope.inside.items() if prefix.startswith(starts)]
 
 

@@ -13,14 +13,27 @@ from typing import Any
 from ares.errors import IllegalTransition
 from ares.questions import AnswerAction, Cause
 from ares.walk import facts as f
-from ares.walk import rewind, stopping
+from ares.walk import rewind, rounds, stopping
 from ares.walk.admission import admit, is_no
-from ares.walk.instance import ACTIVE, BROKEN, DONE, NEW, NO_ANSWERS, Instance, Parts, Scope, gathered, source_item
+from ares.walk.instance import (
+    ACTIVE,
+    BROKEN,
+    DONE,
+    NEW,
+    NO_ANSWERS,
+    Instance,
+    Parts,
+    Scope,
+    find,
+    gathered,
+    inside_of,
+    source_item,
+)
 from ares.walk.table import TRANSITIONS, Phase, Stimulus
 from ares.workflow.graph import Graph
 from ares.workflow.policies import Delivery
 
-__all__ = ["ACTIVE", "BROKEN", "DONE", "NEW", "Instance", "Parts", "Scope", "State", "source_item"]
+__all__ = ["ACTIVE", "BROKEN", "DONE", "NEW", "Instance", "Parts", "Scope", "State", "find", "source_item"]
 
 
 class State:
@@ -29,7 +42,6 @@ class State:
     def __init__(self, graph: Graph, execution_id: str = "") -> None:
         self.graph = graph
         self.execution_id = execution_id
-        self.round = 1
         #: Raised by every resume, interrupt and set-back.
         self.epoch = 0
         self.root = Scope(graph, "", None, 0)
@@ -53,6 +65,8 @@ class State:
         self.answers: dict[str, tuple[int, dict[str, f.Answered]]] = {}
         #: Those that wait for an answer, by path, in what is open.
         self.waiting: dict[str, Instance] = {}
+        #: What becomes of a scope whose round is over when the next one begins.
+        self.dispose: Callable[[Scope], None] = rounds.dismantle
         self._on_execution: dict[type, Callable[[Any, Instance | None], Instance | None]] = {
             f.Created: self._created,
             f.Resumed: self._resumed,
@@ -61,6 +75,8 @@ class State:
             f.Interrupted: self._interrupted,
             f.Waiting: self._waiting,
             f.Ended: self._ended,
+            f.RoundEnded: self._round_ended,
+            f.RoundStarted: self._round_started,
         }
         self._on_instance: dict[type, Callable[[Any, Instance], None]] = {
             f.Checked: self._checked,
@@ -117,21 +133,7 @@ class State:
 
     def find(self, path: str) -> Instance | None:
         """The instance at a path; None for a map element that completed or has not begun, and for a path unknown."""
-        cut = path.rfind("/") + 1
-        scope = self.scopes.get(path[:cut])
-        if scope is None:
-            return None
-        name = path[cut:]
-        if not name.endswith("]"):
-            position = scope.graph.by_id.get(name)
-            return None if position is None else scope.instances[position]
-        base, _, index = name[:-1].partition("[")
-        position = scope.graph.by_id.get(base)
-        parts = None if position is None else scope.instances[position].parts
-        if parts is None or not index.isdecimal():
-            return None
-        i = int(index)
-        return parts.active.get(i) or parts.failed.get(i) or parts.skipped.get(i)
+        return find(self.scopes, path)
 
     def instances(self) -> Iterator[Instance]:
         """Every instance but the elements that completed or never began."""
@@ -195,7 +197,7 @@ class State:
             instance.parts = Parts(fact.length)
 
     def _open_scope(self, owner: Instance, set_back: tuple[f.SetBack, ...]) -> None:
-        prefix = owner.path + "/"
+        prefix = inside_of(owner.path, owner.scope.round)
         scope = self.scopes.get(prefix)
         if scope is None:
             assert owner.node.child is not None
@@ -211,7 +213,9 @@ class State:
             scope.owner = owner
             scope.overdue = False
             scope.stop = None
+            scope.epoch = self.epoch
             rewind.set_back(self, set_back, self.epoch)
+            rounds.reconsider(scope, is_retried=True)
             self._wait_on(scope.instances)
         owner.child = scope
 
@@ -370,11 +374,12 @@ class State:
         if fact.epoch <= self.epoch:
             raise IllegalTransition("", f"in epoch {self.epoch}", f"{fact.kind} (epoch {fact.epoch})")
         rewind.check(self, fact.set_back, fact.in_flight)
+        is_retried = self.ended is not None or fact.reopened
         self.epoch = fact.epoch
         self._cut(fact.in_flight, crashed=True)
         if fact.timeout is not None:
             self.timeout = fact.timeout
-        if self.ended is not None or fact.reopened:
+        if is_retried:
             self.overdue = None
         if fact.reopened:
             self.cancelled = None
@@ -385,6 +390,33 @@ class State:
             rewind.adopt(self, fact.epoch)
         cancelled = f.SkipReason.CANCELLED if self.cancelled is not None else None
         stopping.derive(self.root, cancelled or (f.SkipReason.TIMEOUT if self.overdue is not None else None))
+        for scope in self.root.all():
+            rounds.reconsider(scope, is_retried=is_retried)
+
+    def _round_ended(self, fact: f.RoundEnded, _: Instance | None) -> None:
+        self._not_ended(fact)
+        scope = self.scope_of(fact)
+        rounds.admit_end(scope, fact, is_lenient=self.lenient)
+        scope.over = fact
+        scope.turn = None
+
+    def _round_started(self, fact: f.RoundStarted, _: Instance | None) -> None:
+        self._not_ended(fact)
+        before = self.scope_of(fact)
+        rounds.admit_start(before, fact)
+        rounds.begin(self, before)
+        self.dispose(before)
+
+    def scope_of(self, fact: f.RoundFact) -> Scope:
+        """The scope that a fact about a round is about.
+
+        Raises:
+            IllegalTransition: there is none in this epoch.
+        """
+        scope = self.scopes.get(rounds.prefix_of(fact))
+        if scope is None or scope.epoch != fact.epoch:
+            raise IllegalTransition(fact.path, "no scope" if scope is None else f"in epoch {scope.epoch}", fact.kind)
+        return scope
 
     def _cut(self, paths: tuple[str, ...], *, crashed: bool) -> None:
         """Attempts ended with their process or their run: they count as not begun, unless they may not run twice."""

@@ -18,26 +18,23 @@ class Telling:
     def __init__(self) -> None:
         self.before = False
         self.after = False
-        #: The epoch of which was told that it begins; the epoch and attempt of which was told that it ended.
-        self._begun: dict[Instance, int] = {}
-        self._ended: dict[Instance, tuple[int, int]] = {}
 
     def owes_beginning(self, instance: Instance) -> bool:
         """Whether a step that is about to begin is to be told of first."""
-        return self.before and _has_parts(instance) and self._begun.get(instance) != instance.epoch
+        return self.before and _has_parts(instance) and instance.told_beginning != instance.epoch
 
     def owes_end(self, instance: Instance) -> bool:
         """Whether a step is to be told of before anything follows from its end."""
         is_over = self.after and instance.phase in _ENDED and _has_parts(instance) and instance.attempt > 0
-        return is_over and self._ended.get(instance) != (instance.epoch, instance.attempt)
+        return is_over and instance.told_end != (instance.epoch, instance.attempt)
 
     def began(self, instance: Instance) -> None:
         """It was told that a step begins."""
-        self._begun[instance] = instance.epoch
+        instance.told_beginning = instance.epoch
 
     def ended(self, instance: Instance) -> None:
         """It was told that a step has ended."""
-        self._ended[instance] = (instance.epoch, instance.attempt)
+        instance.told_end = (instance.epoch, instance.attempt)
 
     def forget_past(self, state: State) -> None:
         """The walk begins: what is over by now is not told of."""

@@ -29,13 +29,14 @@ a step becomes ready when all its dependencies are settled, whichever came last.
 
 A step is *considered* once, when its last dependency is settled; ``ares.walk.readiness`` says whether it runs. It ends
 once: in COMPLETED, FAILED or SKIPPED. A *scope* (one workflow's steps) concludes when its last step has ended: the
-root's end is the execution's, a child's is its sub-workflow step's. "Nothing running, nothing ready, something
-unfinished" can therefore be seen exactly, never guessed by the clock: it is a walk that *rests*, because a human has
-been asked (``ares.walk.questions``), or a defect (``ares.walk.invariants``).
+root's end is the execution's, a child's is its sub-workflow step's. Where its workflow has a loop, whether there is
+another round is one more question (``ares.walk.rounds``), and the next round is another scope in its place. "Nothing
+running, nothing ready, something unfinished" can therefore be seen exactly, never guessed by the clock: it is a walk
+that *rests*, because a human has been asked (``ares.walk.questions``), or a defect (``ares.walk.invariants``).
 """
 
 from ares.errors import RouteError, StepCancelledError, StepRejectedError
-from ares.walk import beginning, elements, questions
+from ares.walk import beginning, elements, questions, rounds
 from ares.walk import facts as f
 from ares.walk.agenda import Agenda, Command, CutShort, RetryIn, StartTimer, Work, WorkKind
 from ares.walk.conclude import child_verdict, execution_end
@@ -58,6 +59,8 @@ class Walk:
         self.state = State(graph, execution_id)
         self._agenda = Agenda(self.state)
         self.telling = Telling()
+        #: Whether there are loop controllers. Set before the walk begins.
+        self.has_controllers = False
 
     # --- facts in ---------------------------------------------------------------------------------
 
@@ -77,11 +80,13 @@ class Walk:
             case f.DeadlinePassed():
                 owner = instance or self.state.find(fact.path)
                 self._sweep(self.state.root if owner is None or owner.child is None else owner.child)
+            case f.RoundEnded():
+                self._conclude(self.state.scope_of(fact))
             case f.Started() | f.Continued():
                 pass  # what follows from the attempt's end is settled with that
             case f.Asked() if instance is not None and instance.phase is not Phase.WAITING:
                 pass  # what follows from the answer, or whatever came first, is settled with that
-            case _ if instance is not None:
+            case _ if instance is not None and not rounds.is_past(instance):
                 self._agenda.follow(instance)
         self._run()
 
@@ -255,10 +260,29 @@ class Walk:
         self._take_up(instance.child)
 
     def _conclude(self, scope: Scope) -> None:
+        """All steps of a scope have ended: there is another round, which may have to be asked first, or it ends."""
+        if scope.over is None and rounds.matter(scope, has_controllers=self.has_controllers):
+            if scope.turn is not None:
+                return
+            reason = rounds.exit_of(scope)
+            if reason is None or (self.has_controllers and reason is not f.RoundExit.CANCELLED):
+                scope.turn = rounds.turn_of(scope)
+                self._agenda.push(WorkKind.ROUND, scope.turn)
+                return
+            self._agenda.note(rounds.ended(scope, reason))
+        if scope.over is not None and scope.over.again and scope.stop is None:
+            self._agenda.note(rounds.started(scope))
+            scope = self.state.scopes[scope.prefix]
+            beginning.count(scope)
+            self._take_up(scope)
+        else:
+            self._finish(scope)
+
+    def _finish(self, scope: Scope) -> None:
         owner = scope.owner
         if owner is None:
             if self.state.ended is None:
-                self._agenda.end(execution_end(self.state))
+                self._agenda.note(execution_end(self.state))
             return
         fact = child_verdict(owner)
         if isinstance(fact, f.Failed) and _may_be_retried(owner, fact):
@@ -272,6 +296,8 @@ class Walk:
         for scope in top.live():
             if scope.stop is not None and scope.swept is not scope.stop:
                 scope.swept = scope.stop
+                if scope.turn is not None and scope.stop in CUTTING:
+                    self._agenda.command(CutShort(scope.turn, scope.turn.epoch, scope.stop))
                 for instance in scope.instances:
                     if instance.phase not in FINAL and not instance.is_always:
                         self._stop(instance, scope.stop)
@@ -320,6 +346,8 @@ def _is_wanted(work: Work) -> bool:
             return phase is Phase.PENDING and may_begin(work.instance)
         case WorkKind.AFTER:
             return True
+        case WorkKind.ROUND:
+            return work.instance.scope.turn is work.instance
         case WorkKind.RECONCILE:
             return phase is Phase.RECONCILING
         case WorkKind.ASK:

@@ -94,6 +94,7 @@ class Role(enum.Enum):
     CONDITION = "condition"
     ROUTER = "router"
     RECONCILE = "reconcile"
+    UNTIL = "until"
 
 
 @attrs.frozen(eq=False)

@@ -94,6 +94,9 @@ def compile_graph(workflow: "Workflow", children: "Mapping[int, Graph]") -> Grap
     drafting = _Drafting(workflow, names)
     drafts = [drafting.draft(index, spec) for index, spec in enumerate(steps)]
     graph = _assemble(workflow, names, drafts, children)
+    if workflow.loop is not None and workflow.loop.until is not None:
+        until = bind(workflow.loop.until, Scope(names, "", {}), Role.UNTIL, Signatures())
+        graph = attrs.evolve(graph, until=until)
     check_branches(graph)
     graph.check_writers()
     check_all_routes(graph)

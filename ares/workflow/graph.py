@@ -13,6 +13,7 @@ import attrs
 from ares.workflow.binding import Binding, Call
 from ares.workflow.fingerprint import WorkflowFingerprint, fingerprint_of
 from ares.workflow.kept import kept
+from ares.workflow.policies import Delivery
 from ares.workflow.spec import StepSpec
 from ares.workflow.writers import Conflict, Writers
 
@@ -78,6 +79,7 @@ class Graph:
         sinks: what nothing depends on, ascending; a sub-workflow's output is made of theirs.
         children: the graphs of its sub-workflows, each once.
         size: how many steps there are in all, those of sub-workflows counted wherever they are used.
+        until: the function that says whether its rounds are enough, and what the parameters take, or None.
     """
 
     workflow: "Workflow"
@@ -88,6 +90,7 @@ class Graph:
     sinks: tuple[int, ...]
     children: "tuple[Graph, ...]"
     size: int
+    until: Call | None = None
     _below: dict[int, frozenset[int]] = attrs.field(factory=dict, init=False)
 
     def __repr__(self) -> str:
@@ -100,6 +103,23 @@ class Graph:
         for position, index in enumerate(self.order):
             rank[index] = position
         return tuple(rank)
+
+    @kept
+    def turn(self) -> Node:
+        """What stands for the end of a round: no step, but ``until`` is called as if it were one's function. It sees
+        the results of all steps, and has the timeout that is theirs by default."""
+        spec = StepSpec(
+            "until",
+            name="until",
+            timeout=self.workflow.defaults.timeout,
+            retry=None,
+            recovery=None,
+            delivery=Delivery.AT_LEAST_ONCE,
+            max_crashes=None,
+        )
+        count = len(self.nodes)
+        everything = tuple(range(count))
+        return Node(count, "until", spec, everything, (), None, None, (), None, self.until, None, None, None, ())
 
     @kept
     def fingerprint(self) -> WorkflowFingerprint:

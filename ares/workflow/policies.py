@@ -244,9 +244,13 @@ class RecoveryPolicy:
 class Loop:
     """That a workflow has more than one round.
 
+    Before each round but the first are asked ``max_rounds``, then ``until``, then the loop controllers on the bus; any
+    No ends the loop. Where nobody can say No it goes on until it fails or is cancelled.
+
     Attributes:
         max_rounds: the last round, counted from 1; None: no limit.
-        until: called like a step function after each round; true ends the loop.
+        until: called like a step function after each round that completed, with the outputs of that round; true ends
+            the loop. It has the timeout of the workflow's ``defaults``.
 
     Raises:
         UsageError: a field that is out of its range, named with its value.

@@ -40,7 +40,6 @@ def check_workflow(workflow: Any) -> None:
 
     Raises:
         DefinitionError: the first of them.
-        NotBuiltError: it has a ``loop``.
     """
     problem = text_problem(workflow.id) or _text(workflow.version, "version") or _names_problem(workflow)
     problem = problem or _reducers_problem(workflow)
@@ -52,10 +51,10 @@ def check_workflow(workflow: Any) -> None:
             break
     if not problem and workflow.loop is not None and not isinstance(workflow.loop, Loop):
         problem = f"loop must be a Loop or None, not {workflow.loop!r}"
+    if not problem and workflow.loop is not None and not workflow.steps:
+        problem = "it has a loop, but no step that would run again"
     if problem:
         raise DefinitionError(str(workflow.id), problem)
-    if workflow.loop is not None:
-        raise NotBuiltError("loop", f"workflow {workflow.id!r}")
 
 
 def _text(value: object, field: str) -> str:

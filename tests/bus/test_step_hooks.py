@@ -538,6 +538,72 @@ def test_a_medic_that_fails_or_hangs_says_no(new_bus: NewBus, gate: Gate) -> Non
     assert len(bus.warnings("e")) == 2
 
 
+# --- loop controllers ----------------------------------------------------------------------------------
+
+
+class Controller(Named):
+    """Decides about rounds by a function."""
+
+    capabilities = frozenset({Capability.LOOP})
+
+    def __init__(self, name: str, log: Log, decide: Callable[..., Any] = lambda *_: True, **attributes: Any) -> None:
+        super().__init__(name, **attributes)
+        self.log = log
+        self.decide = decide
+
+    def should_execute_round(self, ctx: Context, next_round: int, state: Any) -> Any:
+        self.log.add(f"{self.name}: {next_round}?")
+        return self.decide(next_round, state)
+
+    def on_round_end(self, ctx: Context, round: int, state: Any) -> None:
+        self.log.add(f"{self.name}: {round}.")
+
+
+@pytest.mark.parametrize(
+    ("answers", "verdict"),
+    [([True, True], (True, "")), ([True, False], (False, "c1")), ([None, True], (False, "c0")), ([1], (False, "c0"))],
+)
+def test_the_first_controller_that_does_not_say_yes_ends_the_loop(
+    new_bus: NewBus, answers: list[Any], verdict: tuple[bool, str]
+) -> None:
+    bus = new_bus(*(Controller(f"c{n}", Log(), lambda *_, a=a: a) for n, a in enumerate(answers)))
+
+    assert bus.stages.has_loop
+    assert bus.should_execute_round("e", 2, state()) == verdict
+
+
+def test_controllers_are_told_and_asked_in_the_declared_order_up_to_the_first_no(new_bus: NewBus) -> None:
+    log = Log()
+    bus = new_bus(
+        Controller("late", log, runs_after=("no",)), Controller("yes", log), Controller("no", log, lambda *_: False)
+    )
+
+    bus.on_round_end("e", 1, state())
+    bus.should_execute_round("e", 2, state())
+
+    assert log.lines == ["yes: 1.", "no: 1.", "late: 1.", "yes: 2?", "no: 2?"]
+    assert "should_execute_round: yes > no > late" in str(bus.hook_order())
+
+
+def test_a_controller_that_fails_or_hangs_says_no_and_at_the_end_of_a_round_hurts_itself_alone(
+    new_bus: NewBus, gate: Gate
+) -> None:
+    class Clumsy(Controller):
+        def on_round_end(self, ctx: Context, round: int, state: Any) -> None:
+            raise ValueError("dropped it")
+
+    log = Log()
+    stuck = Controller("stuck", log, lambda *_: gate.pass_through(), timeout=0.05)
+    bus = new_bus(Clumsy("clumsy", log), Controller("fine", log), stuck)
+    bus.open_execution("e", Port())
+
+    bus.on_round_end("e", 1, state())
+    verdict = bus.should_execute_round("e", 2, state())
+
+    assert (verdict, log.lines[:2]) == ((False, "stuck"), ["fine: 1.", "stuck: 1."])
+    assert [warning.partition(":")[0] for warning in bus.warnings("e")] == ["plugin 'clumsy'", "plugin 'stuck'"]
+
+
 # --- the context ---------------------------------------------------------------------------------------
 
 

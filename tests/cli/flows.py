@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ares import Input, ItemFailure, RetryPolicy, Runtime, StepContext, Workflow
+from ares import Input, ItemFailure, Loop, RetryPolicy, Runtime, StepContext, StepSpec, Workflow
 
 _PATIENCE = 60.0
 
@@ -277,3 +277,17 @@ def pay(marks: Path) -> str:
     if len(marks.read_text().splitlines()) == 1:
         raise ConnectionError("no answer from the bank")
     return "paid"
+
+
+# --- rounds ---------------------------------------------------------------------------------------------------
+
+inner_loop = Workflow("inner_loop", loop=Loop(max_rounds=2))
+
+
+@inner_loop.step
+def try_it() -> str:
+    return "tried"
+
+
+loops = Workflow("loops", loop=Loop(until=lambda ctx: ctx.round == 3))
+loops.add(StepSpec("inside", workflow=inner_loop))

@@ -3,7 +3,7 @@
 from typing import Any
 
 import ares
-from ares import Goto, RetryPolicy, Workflow
+from ares import Goto, Loop, RetryPolicy, Workflow
 from ares.errors import NotDone
 from tests.durability.traces import leave, traces
 
@@ -123,3 +123,53 @@ def rich() -> Workflow:  # noqa: C901 - one of everything
         return f"{ctx.upstream['behind'].status}: {ctx.upstream['behind'].reason}"
 
     return wf
+
+
+def loops() -> Workflow:
+    """Loops three times around a loop of two rounds."""
+    child = Workflow("child", inputs={"base": int, "effects": str}, variables={"sum": 0}, loop=Loop(max_rounds=2))
+
+    @child.step(writes="sum")
+    def inner(ctx: ares.StepContext, base: int, effects: str) -> int:
+        leave(effects, f"inner {ctx.step.path} {ctx.round}")
+        ctx.set("sum", base)
+        return base * ctx.round
+
+    wf = Workflow(
+        "loops",
+        inputs={"effects": str},
+        variables={"n": 0, "log": [], "total": 0},
+        reducers={"log": "append", "total": "add"},
+        loop=Loop(until=_enough),
+    )
+
+    @wf.step(writes=("n", "log"))
+    def begin(ctx: ares.StepContext, n: int, effects: str) -> int:
+        leave(effects, f"begin {ctx.round}")
+        ctx.set("n", n + 1)
+        ctx.set("log", f"begin {ctx.round}")
+        return n + 1
+
+    @wf.step
+    def token(ctx: ares.StepContext, begin: int, effects: str) -> str:
+        leave(effects, f"token {ctx.round}")
+
+        def make() -> str:
+            leave(effects, f"token.once {ctx.round}")
+            return f"{begin}-{ctx.idempotency_key_for('make')}"
+
+        return ctx.once("make", make)
+
+    wf.add(ares.StepSpec("inside", workflow=child, inputs={"base": "begin"}))
+
+    @wf.step(writes="total")
+    def end(ctx: ares.StepContext, inside: dict[str, int], token: str, effects: str) -> int:
+        leave(effects, f"end {ctx.round}")
+        ctx.set("total", inside["inner"])
+        return inside["inner"]
+
+    return wf
+
+
+def _enough(ctx: ares.StepContext, end: int, n: int) -> bool:
+    return ctx.round == n == 3

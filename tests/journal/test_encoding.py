@@ -106,6 +106,8 @@ ENTRIES: dict[type, st.SearchStrategy[Any]] = {
     f.Interrupted: st.builds(f.Interrupted, tuples_of_texts, texts),
     f.Waiting: st.builds(f.Waiting, tuples_of_texts),
     f.Ended: st.builds(f.Ended, statuses, st.none() | errors),
+    f.RoundEnded: st.builds(f.RoundEnded, *place, st.booleans(), texts, texts, st.none() | errors),
+    f.RoundStarted: st.builds(f.RoundStarted, *place),
     f.Checked: st.builds(f.Checked, *place, st.booleans()),
     f.Started: st.builds(f.Started, *attempt),
     f.Opened: st.builds(f.Opened, *attempt, st.none() | ints, set_backs),

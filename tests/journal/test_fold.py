@@ -1,5 +1,6 @@
 """The fold: what a journal adds up to, held against the state of the walk that wrote it."""
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,6 +33,7 @@ from ares.walk.state import DONE, Instance, State
 from ares.walk.table import STATUS, Phase
 from ares.workflow import Graph, ItemFailure
 from tests.walk.driver import Driver, Weather
+from tests.walk.snapshot import variables_before
 from tests.walk.strategies import Case, cases
 
 BOOM = ErrorInfo("ValueError", "boom", "Traceback ...")
@@ -572,6 +574,85 @@ def test_a_question_in_what_is_set_back_is_open_again_when_that_opens() -> None:
     assert questions(*entries, f.Opened("c", 1, 1, 1)) == [("c/x", "k", 4 * SECOND)]
 
 
+# --- rounds ------------------------------------------------------------------------------------------------------
+
+
+def ended_round(path: str = "", round: int = 1, **more: Any) -> f.RoundEnded:
+    return f.RoundEnded(path, round, 0, **more)
+
+
+def test_another_round_begins_with_nothing_but_what_was_written() -> None:
+    checkpoint = fold(
+        created("a", "b", variables={"n": 0, "log": []}, reducers={"log": "append"}),
+        succeeded("a", 1, (("n", 1), ("log", "x"))),
+        failed("b", after=f.After.SKIP),
+        ended_round(),
+        f.RoundStarted("", 2, 0),
+    )
+
+    assert checkpoint.step_states == {"a": StepState("a", 2, P), "b": StepState("b", 2, P)}
+    assert (checkpoint.round, checkpoint.outputs, checkpoint.variables) == (2, {}, {"n": 1, "log": ["x"]})
+
+
+def test_a_set_back_in_a_later_round_withdraws_nothing_of_earlier_ones() -> None:
+    checkpoint = fold(
+        created("a", variables={"n": 0}),
+        succeeded("a", 1, (("n", 1),)),
+        ended_round(),
+        f.RoundStarted("", 2, 0),
+        f.Succeeded("a", 2, 1, 1, 2, (("n", 2),)),
+        f.Resumed(2, set_back=(f.SetBack("a"),)),
+    )
+
+    assert checkpoint.variables == {"n": 1}
+
+
+def test_the_loop_history_tells_why_each_round_of_the_execution_was_the_last_or_was_not() -> None:
+    checkpoint = fold(
+        created("a", "in"),
+        ended_round("in", again=False, reason="until"),
+        ended_round(),
+        f.RoundStarted("", 2, 0),
+        ended_round(round=2, again=False, reason="controller", by="loop"),
+    )
+
+    assert checkpoint.loop_history == (LoopEntry(1, ""), LoopEntry(2, "controller: loop"))
+
+
+def test_steps_inside_have_the_round_of_their_owner_in_their_path_and_their_own_beside() -> None:
+    nodes = (("in", "mark", ()), ("in/x", "mark", ()), ("in/x/deep", "mark", ()))
+    checkpoint = fold(
+        attrs.evolve(created(), nodes=nodes),
+        f.Opened("in", 1, 0, 1),
+        f.RoundStarted("", 2, 0),
+        f.Opened("in", 2, 1, 1),
+        f.Opened("in#2/x", 1, 1, 1),
+        f.RoundStarted("in#2", 2, 1),
+        f.Opened("in#2/x", 2, 2, 1),
+        f.RoundStarted("in#2/x#2", 2, 2),
+    )
+
+    assert {path: step.round for path, step in checkpoint.step_states.items()} == {
+        "in": 2, "in#2/x": 2, "in#2/x#2/deep": 2,
+    }  # fmt: skip
+
+
+def test_a_step_that_came_with_another_definition_is_in_the_present_round() -> None:
+    nodes = (("in", "mark", ()), ("in/x", "mark", ()))
+    more = (*nodes, ("in/y", "mark", ()), ("z", "mark", ()))
+    checkpoint = fold(
+        attrs.evolve(created(), nodes=nodes),
+        f.RoundStarted("", 2, 0),
+        f.Opened("in", 2, 1, 1),
+        f.RoundStarted("in#2", 2, 1),
+        f.RoundStarted("in#2", 3, 2),
+        f.Resumed(4, accepted=(), nodes=more),
+    )
+
+    rounds = {path: step.round for path, step in checkpoint.step_states.items()}
+    assert rounds == {"in": 2, "in#2/x": 3, "in#2/y": 3, "z": 2}
+
+
 # --- held against the walk ---------------------------------------------------------------------------------------
 
 
@@ -587,7 +668,7 @@ def nodes_of(graph: Graph, prefix: str = "") -> list[tuple[str, str, tuple[str, 
 
 def variables_of(state: State) -> dict[str, Any]:
     workflow = state.graph.workflow
-    values = dict(workflow.variables)
+    values = variables_before(state.root)
     for name, value, _ in state.root.writes:
         reducer = workflow.reducer(name)
         values[name] = value if reducer is None else reducer(values[name], value)
@@ -612,6 +693,8 @@ def same_as_the_walk(folding: Fold, state: State) -> None:
         path: (C, plain(output)) for path, output in done.items()
     }
     assert steps.keys() == expected.keys() | done.keys()
+    assert {path: steps[path].round for path in expected} == {p: i.scope.round for p, i in expected.items()}
+    assert checkpoint.round == state.root.round
     assert checkpoint.variables == variables_of(state)
     assert {name: plain(value) for name, value in checkpoint.outputs.items()} == {
         i.path: plain(i.output) for i in state.root.instances if STATUS[i.phase] is C
@@ -664,6 +747,7 @@ weathers = st.builds(
     deadlines=st.booleans(),
     resumes=st.integers(0, 3),
     reruns=st.booleans(),
+    has_controllers=st.booleans(),
 )
 
 
@@ -700,8 +784,5 @@ def test_the_fold_of_a_journal_is_the_state_of_its_walk_at_every_entry(
 
     kept = folding.checkpoint()
     written = [entry.entry for entry in journal if isinstance(entry, Recorded)]
-    assert [*kept.memory_hits, *kept.loop_history, *kept.scoring_signals] == sorted(written, key=in_its_history)
-
-
-def in_its_history(entry: Any) -> int:
-    return [MemoryEntry, LoopEntry, ScoringSignal].index(type(entry))
+    written += [LoopEntry(e.round, e.reason) for e in journal if isinstance(e, f.RoundEnded) and not e.path]
+    assert Counter([*kept.memory_hits, *kept.loop_history, *kept.scoring_signals]) == Counter(written)

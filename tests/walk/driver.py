@@ -11,19 +11,20 @@ from typing import Any
 
 import attrs
 
-from ares.errors import AresError, NotDone, RouteError, StepCancelledError, UsageError
+from ares.errors import AresError, NotDone, RouteError, StepCancelledError, UntilError, UsageError
 from ares.questions import OUTCOME_KEY, AnswerAction, Approve, Cause, OnReject
 from ares.walk import facts as f
 from ares.walk.agenda import Work, WorkKind
 from ares.walk.instance import Instance, Scope, source_item
 from ares.walk.judge import Failure, describe, judge
+from ares.walk.rounds import ended, exit_of
 from ares.walk.route import check_route, decide_route, unrouted
 from ares.walk.table import STATUS, Phase
 from ares.workflow import BindingKind
 from tests.walk.hand import Hand, answered
 from tests.walk.reference import BOOM, Judge, Result
 from tests.walk.script import Boom, Fatal
-from tests.walk.snapshot import snapshot
+from tests.walk.snapshot import snapshot, variables_before
 from tests.walk.strategies import Case
 
 
@@ -41,6 +42,7 @@ class Weather:
         resumes: how often it is taken up again after it ended without completing.
         reruns: whether resumes may name steps.
         put_backs: whether work may be taken and given back.
+        has_controllers: whether there are loop controllers, who never object.
     """
 
     seed: int = 0
@@ -52,6 +54,7 @@ class Weather:
     resumes: int = 0
     reruns: bool = False
     put_backs: bool = False
+    has_controllers: bool = False
 
 
 CALM = Weather()
@@ -69,7 +72,9 @@ class Driver(Hand):
         self.committed = 0
         self.crashes = 0
         self.resumes = 0
-        super().__init__(case.workflow, case.inputs)
+        #: (how many facts were journaled, prefix, round, what it wrote): the rounds that others follow on.
+        self.rounds: list[tuple[int, str, int, list[tuple[str, Any]]]] = []
+        super().__init__(case.workflow, case.inputs, has_controllers=weather.has_controllers)
         self.holds_back = weather.is_sync
 
     # --- the loop ------------------------------------------------------------------------------------
@@ -165,10 +170,14 @@ class Driver(Hand):
     def _advance(self) -> None:
         work = self.random.choice(list(self.held.values()))
         instance = work.instance
+        if work.kind is WorkKind.ROUND:
+            self._turn(self.held.pop(instance.path))
+            return
         if work.kind is WorkKind.BODY and instance.phase is not Phase.RUNNING:
-            fact: f.InstanceFact = f.Started(instance.path, 1, work.epoch, instance.attempt + 1)
+            head = instance.path, instance.scope.round, work.epoch
+            fact: f.InstanceFact = f.Started(*head, instance.attempt + 1)
             if instance.phase is Phase.ANSWERED:
-                fact = f.Continued(instance.path, 1, work.epoch, instance.attempt)
+                fact = f.Continued(*head, instance.attempt)
             if self.walk.state.accepts(fact, instance):
                 self.give(fact, instance)
                 return
@@ -188,7 +197,7 @@ class Driver(Hand):
         """The fact that answers a piece of work."""
         instance, script = work.instance, self.case.script
         path, key = instance.path, f"{instance.scope.graph.workflow.id}/{instance.node.id}"
-        head = (path, 1, instance.epoch)
+        head = (path, instance.scope.round, instance.epoch)
         try:
             match work.kind:
                 case WorkKind.CONDITION:
@@ -212,7 +221,7 @@ class Driver(Hand):
 
     def _run(self, instance: Instance, key: str) -> f.Asked | f.Succeeded:
         """How a run of a body ends, unless it raises."""
-        head, script = (instance.path, 1, instance.epoch, instance.attempt), self.case.script
+        head, script = (instance.path, instance.scope.round, instance.epoch, instance.attempt), self.case.script
         heard: dict[str, Any] = {}
         for number, said in enumerate(script.plans[key].asks):
             answer = instance.answers.get(str(number))
@@ -225,6 +234,27 @@ class Driver(Hand):
         if error is not None:
             raise error
         return f.Succeeded(*head, returned.value, returned.writes, returned.goto)
+
+    def _turn(self, work: Work) -> None:
+        """The answer to the question whether there is another round."""
+        turn = work.instance
+        scope, key = turn.scope, turn.scope.graph.workflow.id
+        if scope.turn is not turn:
+            return
+        fact = ended(scope, exit_of(scope))
+        try:
+            if fact.again and key in self.case.script.untils and self.case.script.until(key, scope.round):
+                fact = ended(scope, f.RoundExit.UNTIL)
+        except Fatal as error:
+            fact = ended(scope, f.RoundExit.UNTIL_FAILED)
+            fact.error = describe(UntilError(scope.owner.path if scope.owner else "", key, scope.round, repr(error)))
+        if fact.again:
+            judge = self.judge()
+            if not scope.prefix:
+                judge.check_round()
+            self.rounds.append((len(self.journal), scope.prefix, scope.round, judge.written(scope.prefix, scope.graph)))
+            fact.variables = self.variables(scope) if self.random.random() < 0.5 else None
+        self.give(fact, turn)
 
     @staticmethod
     def _verdict(instance: Instance) -> f.Failed:
@@ -291,6 +321,8 @@ class Driver(Hand):
         work = self.held.get(instance.path)
         if work is not None and work.instance is instance and work.epoch == cut.epoch:
             del self.held[instance.path]
+            if work.kind is WorkKind.ROUND and instance.scope.turn is instance:
+                self.give(ended(instance.scope, f.RoundExit(str(cut.reason))), instance)
         if instance.epoch == cut.epoch and instance.phase in (Phase.RUNNING, Phase.RECONCILING):
             error = StepCancelledError(instance.path, cut.reason)
             self.give(judge(instance, Failure(describe(error), error), stopping=True), instance)
@@ -321,6 +353,7 @@ class Driver(Hand):
         if state is not None:
             assert snapshot(self.walk.state) == state, "replaying the journal gives another state"
         self.runs = [run for run in self.runs if run[0] < committed]
+        self.rounds = [each for each in self.rounds if each[0] < committed]
         self._resume(reopen=False)
 
     def _resume(self, *, reopen: bool, rerun: tuple[str, ...] | str = ()) -> None:
@@ -372,12 +405,15 @@ class Driver(Hand):
             overdue.add("")
         cancelled = state.cancelled is not None
         crashes = Counter(path for fact in self.facts if isinstance(fact, f.Resumed) for path in fact.in_flight)
-        return Judge(self.case, self.results(), self.ran(), cancelled, frozenset(overdue), crashes, self.outcomes())
+        rounds = {scope.prefix: scope.round for scope in state.scopes.values()}
+        past = {(prefix, round_): wrote for _, prefix, round_, wrote in self.rounds}
+        told = self.outcomes()
+        return Judge(self.case, self.results(), self.ran(), cancelled, frozenset(overdue), crashes, told, rounds, past)
 
     def variables(self, scope: Scope) -> dict[str, Any]:
         """What the writes in a scope add up to."""
         workflow = scope.graph.workflow
-        values = dict(workflow.variables)
+        values = variables_before(scope)
         for name, value, _ in scope.writes:
             reducer = workflow.reducer(name)
             values[name] = value if reducer is None else reducer(values[name], value)

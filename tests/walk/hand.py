@@ -17,6 +17,7 @@ from ares.walk import invariants, questions
 from ares.walk.agenda import CutShort, RetryIn, StartTimer, Work, WorkKind
 from ares.walk.instance import Instance
 from ares.walk.judge import Failure, describe, judge
+from ares.walk.rounds import UNTIL, ended
 from ares.walk.route import check_route, decide_route
 from ares.walk.setback import plan
 from ares.walk.table import STATUS, Phase
@@ -52,7 +53,9 @@ def created(graph: Graph, inputs: dict[str, Any] | None = None, timeout: float |
 class Hand:
     """One walk, and what its shell would know of it."""
 
-    def __init__(self, workflow: Workflow, inputs: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, workflow: Workflow, inputs: dict[str, Any] | None = None, *, has_controllers: bool = False
+    ) -> None:
         self.graph = workflow.graph()
         #: Every fact so far, as its text.
         self.journal: list[tuple[str, str, str]] = []
@@ -60,6 +63,8 @@ class Hand:
         self.facts: list[f.Fact] = []
         #: Whether consequences wait until ``settle_all``.
         self.holds_back = False
+        #: Whether there are loop controllers.
+        self.has_controllers = has_controllers
         self._take_up(Walk(self.graph, "x"))
         self.give(created(self.graph, inputs))
         self.walk.begin()
@@ -67,6 +72,7 @@ class Hand:
 
     def _take_up(self, walk: Walk) -> None:
         self.walk = walk
+        walk.has_controllers = self.has_controllers
         self.held: dict[str, Work] = {}
         #: (how many facts have to be committed first, fact, instance)
         self.unsettled: list[tuple[int, f.Fact, Instance | None]] = []
@@ -226,6 +232,18 @@ class Hand:
         assert work.kind is WorkKind.ROUTE
         instance = self.drop(path)
         self.give(decide_route(instance, answer), instance)
+
+    def ask_for_round(self, path: str = "") -> Instance:
+        """The question whether a scope has another round is under way; its work stays held."""
+        work = self.work(f"{path}/{UNTIL}" if path else UNTIL)
+        assert work.kind is WorkKind.ROUND
+        return work.instance
+
+    def turn(self, path: str = "", exit: f.RoundExit | None = None, *, by: str = "") -> None:
+        """Somebody says that a scope has another round, or why not."""
+        turn = self.ask_for_round(path)
+        self.drop(turn.path)
+        self.give(ended(turn.scope, exit, by), turn)
 
     def judge(self, path: str, *, retryable: bool) -> None:
         """Somebody says whether the failure of a sub-workflow may be retried."""

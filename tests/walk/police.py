@@ -40,6 +40,9 @@ class Police:
         #: By path and key, which fact answered; and which fact made a path forget its answers.
         self.answers: dict[str, dict[str, int]] = {}
         self.fresh: dict[str, int] = {}
+        #: The present round of each scope that is not in its first, by prefix; those after which another may come.
+        self.rounds: dict[str, int] = {}
+        self.goes_on: set[str] = set()
 
     def read(self, facts: Iterable[f.Fact]) -> None:
         """Raise ``Forbidden`` at the first fact that must not be."""
@@ -56,11 +59,44 @@ class Police:
         """Each step on a path, outermost first: the prefix it lies in, its graph, its node."""
         graph, prefix = self.graph, ""
         for segment in path.split("/"):
-            node = graph.nodes[graph.by_id[segment.partition("[")[0]]]
+            node = graph.nodes[graph.by_id[segment.partition("[")[0].partition("#")[0]]]
             yield prefix, graph, node
             prefix += segment + "/"
             if node.child is not None:
                 graph = node.child
+
+    def _inside(self, path: str) -> str:
+        """The prefix of what lies in a step or element."""
+        round_ = self.rounds.get(path[: path.rfind("/") + 1], 1)
+        return f"{path}/" if round_ == 1 else f"{path}#{round_}/"
+
+    def _round_ends(self, fact: f.RoundEnded) -> None:
+        prefix = fact.path + "/" if fact.path else ""
+        assert fact.round == self.rounds.get(prefix, 1), "it is in another round"
+        here = {p: s for p, s in self.status.items() if _lies_in(p, prefix)}
+        assert all(s in (*FINAL, "UNROUTED") for s in here.values()), f"{here} have not all ended"
+        if fact.again:
+            assert not {"FAILED", "UNROUTED"} & set(here.values()), "it failed"
+            stops = self._stops(prefix + next(iter(here)).removeprefix(prefix)) if here else set()
+            always = [p for p in here if not self._stops(p)]
+            assert not stops or always, f"it was to stop: {stops}"
+            self.goes_on.add(prefix)
+
+    def _round_begins(self, fact: f.RoundStarted) -> None:
+        prefix = fact.path + "/" if fact.path else ""
+        assert prefix in self.goes_on, "nobody said that there is another round"
+        assert fact.round == self.rounds.get(prefix, 1) + 1, "it is not the next round"
+        for path in [p for p in {*self.status, *self.attempts} if p.startswith(prefix)]:
+            self.status.pop(path, None)
+            self.attempts.pop(path, None)
+        self.unknown = {p for p in self.unknown if not p.startswith(prefix)}
+        assert not any(p.startswith(prefix) for p in self.questions), "a question of the round before is open"
+        self.answers = {p: a for p, a in self.answers.items() if not p.startswith(prefix)}
+        self.holding = {p: h for p, h in self.holding.items() if not p.startswith(prefix)}
+        self.rounds = {p: r for p, r in self.rounds.items() if not p.startswith(prefix)}
+        self.overdue = {p for p in self.overdue if p == prefix or not p.startswith(prefix)}
+        self.goes_on = {p for p in self.goes_on if not p.startswith(prefix)}
+        self.rounds[prefix] = fact.round
 
     def _stops(self, path: str) -> set[str]:
         """Why a path must not begin now."""
@@ -80,7 +116,13 @@ class Police:
     # --- facts -----------------------------------------------------------------------------------
 
     def _see(self, fact: f.Fact) -> None:  # noqa: C901, PLR0912  # a case a fact
+        if isinstance(fact, f.InstanceFact):
+            assert fact.round == self.rounds.get(fact.path[: fact.path.rfind("/") + 1], 1), "it is in another round"
         match fact:
+            case f.RoundEnded():
+                self._round_ends(fact)
+            case f.RoundStarted():
+                self._round_begins(fact)
             case f.Asked() | f.Answered() | f.Continued():
                 self._talk(fact)
             case f.Started():
@@ -89,7 +131,7 @@ class Police:
             case f.Opened():
                 self._begins(fact.path, fact.attempt)
                 self.status[fact.path] = "OPEN"
-                self.overdue.discard(fact.path + "/")
+                self.overdue.discard(self._inside(fact.path))
                 self._set_back(fact.set_back)
             case f.Checked():
                 assert self.status.get(fact.path, "PENDING") == "PENDING", "it has begun"
@@ -112,7 +154,7 @@ class Police:
             case f.CancelRequested():
                 self.cancelled = True
             case f.DeadlinePassed():
-                self.overdue.add(fact.path + "/" if fact.path else "")
+                self.overdue.add(self._inside(fact.path) if fact.path else "")
             case f.Interrupted():
                 self._cut(fact.in_flight)
             case f.Resumed():
@@ -300,7 +342,11 @@ class Police:
                 assert self.status[path] in ("UNROUTED", "COMPLETED")
                 self.status[path] = "ROUTING"
                 continue
-            inside = [p for p in self.status if p.startswith((path + "/", path + "["))]
+            lies_in = path + "/", path + "[", path + "#"
+            inside = [p for p in self.status if p.startswith(lies_in)]
+            if entry.redo:
+                self.rounds = {p: r for p, r in self.rounds.items() if not p.startswith(lies_in)}
+                self.goes_on = {p for p in self.goes_on if not p.startswith(lies_in)}
             if entry.fresh:
                 self.fresh[path] = self.number
                 elements = {p for p in self.unknown if p.startswith(path + "[") and "/" not in p[len(path) :]}

@@ -169,6 +169,22 @@ def given_to(case: Case, node: Node, results: Mapping[str, Result], graph: Graph
     return given
 
 
+def exit_after(case: Case, graph: Graph, round: int) -> str | None:
+    """After a round that completed: None if there is another, what ``until`` fails with, or nothing."""
+    loop, key = graph.workflow.loop, graph.workflow.id
+    if loop is None or (loop.max_rounds is not None and round >= loop.max_rounds):
+        return ""
+    if key in case.script.untils and round >= case.script.untils[key]:
+        return "UntilError" if key in case.script.raising else ""
+    return None
+
+
+def inside(path: str, rounds: Mapping[str, int]) -> str:
+    """The prefix of what lies in a sub-workflow step or element."""
+    round_ = rounds.get(path[: path.rfind("/") + 1], 1)
+    return f"{path}/" if round_ == 1 else f"{path}#{round_}/"
+
+
 # --- the one outcome ----------------------------------------------------------------------------------------------
 
 
@@ -193,12 +209,35 @@ class Interpreter:
         self.open_to_chance: set[str] = set()
         #: What sub-workflow steps that failed had finished inside, by path.
         self.kept: dict[str, dict[str, Result]] = {}
+        #: The present round of each scope, by prefix.
+        self.rounds: dict[str, int] = {}
 
     def run(self) -> str:
         """The status of the execution."""
         graph = self.case.workflow.graph()
-        results = self.scope(graph, "", {}, retried=False)
-        return FAILED if any(r.is_broken for r in results.values()) else COMPLETED
+        results, error = self.all_rounds(graph, "", {}, retried=False)
+        return FAILED if error or any(r.is_broken for r in results.values()) else COMPLETED
+
+    def all_rounds(
+        self, graph: Graph, prefix: str, kept: Mapping[str, Result], *, retried: bool
+    ) -> tuple[dict[str, Result], str]:
+        """The results of the last round of a scope, and what its ``until`` failed with. It goes on with the round that
+        it is in."""
+        self.rounds.setdefault(prefix, 1)
+        while True:
+            results = self.scope(graph, prefix, kept, retried=retried)
+            if any(r.is_broken for r in results.values()):
+                return results, ""
+            error = exit_after(self.case, graph, self.rounds[prefix])
+            if error is not None:
+                return results, error
+            past = self.rounds[prefix]
+            self.results = {p: r for p, r in self.results.items() if not p.startswith(prefix)}
+            self.kept = {p: k for p, k in self.kept.items() if not p.startswith(prefix)}
+            self.open_to_chance = {p for p in self.open_to_chance if not p.startswith(prefix)}
+            self.rounds = {p: r for p, r in self.rounds.items() if not p.startswith(prefix)}
+            self.rounds[prefix] = past + 1
+            kept = {}
 
     def compare(self, found: Mapping[str, Result]) -> None:
         """Raise ``Wrong`` if an outcome is another one, as far as there is only one."""
@@ -316,11 +355,14 @@ class Interpreter:
             return Result(FAILED, error="OutcomeUnknownError", attempts=attempt)
 
     def child(self, node: Node, path: str, *, retried: bool) -> Result:
-        graph, prefix = node.child, path + "/"
+        graph, prefix = node.child, inside(path, self.rounds)
         assert graph is not None
         limit = limit_of(node)
         for attempt in range(1, limit + 1):
-            results = self.scope(graph, prefix, self.kept.pop(path, {}), retried=retried or limit > 1)
+            given = self.kept.pop(path, {})
+            results, error = self.all_rounds(graph, prefix, given, retried=retried or limit > 1)
+            if error:
+                return Result(FAILED, error=error, attempts=attempt)
             broken = [i for i in graph.ids(range(len(graph.nodes))) if results[i].is_broken]
             if not broken:
                 if any(r.reason == "rejected" for r in results.values()):
@@ -335,9 +377,9 @@ class Interpreter:
             self.kept[path] = {n.id: results[n.id] for n in graph.nodes if n.index not in again | below}
             for index in below:
                 start = prefix + graph.nodes[index].id
-                self.kept = {
-                    p: k for p, k in self.kept.items() if p != start and not p.startswith((start + "/", start + "["))
-                }
+                lies_in = start + "/", start + "[", start + "#"
+                self.kept = {p: k for p, k in self.kept.items() if p != start and not p.startswith(lies_in)}
+                self.rounds = {p: r for p, r in self.rounds.items() if not p.startswith(lies_in)}
             if attempt == limit or cause != BOOM:
                 return Result(FAILED, error="PartFailedError", attempts=attempt)
         raise AssertionError("a sub-workflow neither completed nor failed")
@@ -347,8 +389,9 @@ class Interpreter:
         result = self.results[path]
         if result.error != "PartFailedError":
             return result.error
-        inside = [p for p, r in self.results.items() if p.startswith((path + "/", path + "[")) and r.is_broken]
-        causes = {self.results[p].error for p in inside} - {"PartFailedError"}
+        lies_in = path + "/", path + "[", path + "#"
+        parts = [p for p, r in self.results.items() if p.startswith(lies_in) and r.is_broken]
+        causes = {self.results[p].error for p in parts} - {"PartFailedError"}
         if len(causes) > 1:
             raise NotDetermined
         return causes.pop()
@@ -374,6 +417,8 @@ class Judge:
         overdue: prefixes of the scopes whose time was up; empty for the execution's own.
         crashes: how often the process died while a path was under way.
         outcomes: what a human said of the outcomes of a path that were unknown, in order.
+        rounds: the round that each scope came to, by prefix.
+        past: what earlier rounds wrote, by prefix and round.
     """
 
     case: Case
@@ -383,26 +428,45 @@ class Judge:
     overdue: frozenset[str] = frozenset()
     crashes: Counter[str] = attrs.field(factory=Counter)
     outcomes: Mapping[str, list[str]] = attrs.field(factory=dict)
+    rounds: Mapping[str, int] = attrs.field(factory=dict)
+    past: Mapping[tuple[str, int], list[tuple[str, Any]]] = attrs.field(factory=dict)
+
+    def check_round(self) -> None:
+        """Raise ``Wrong`` for what cannot be in a round that others follow on."""
+        graph = self.case.workflow.graph()
+        self._scope(graph, "", frozenset(), in_always=False)
+        self._must(exit_after(self.case, graph, self.rounds[""]) is None, "execution", "has another round")
 
     def check(self, status: str) -> None:
         """Raise ``Wrong`` for what cannot be; ``status`` is the execution's."""
         graph = self.case.workflow.graph()
         self._scope(graph, "", frozenset(), in_always=False)
         broken = any(self.results[i].is_broken for i in graph.ids(range(len(graph.nodes))))
-        expected = "CANCELLED" if self.cancelled else FAILED if "" in self.overdue or broken else COMPLETED
+        error = "" if broken else exit_after(self.case, graph, self.rounds[""])
+        fails = "" in self.overdue or broken or error
+        expected = "CANCELLED" if self.cancelled else FAILED if fails else COMPLETED
+        self._must(error is not None or self.cancelled or "" in self.overdue, "execution", "has no other round")
         self._must(status == expected, "execution", f"is {status}, not {expected}")
 
     def check_variables(self, variables: Mapping[str, Any], prefix: str = "", graph: Graph | None = None) -> None:
         """Raise ``Wrong`` if the variables of a scope are not what its steps wrote: ``log`` in whatever order."""
         graph = graph or self.case.workflow.graph()
         expected: dict[str, Any] = {"v": "start", "log": [], "total": 0}
-        for path, node in self._writers(graph, prefix):
-            for name in self.case.script.plans[f"{graph.workflow.id}/{node.id}"].writes:
-                value = self.case.script.written(name, path, self.ran[path] - 1)
-                expected[name] = value if name == "v" else expected[name] + value
+        rounds = range(1, self.rounds.get(prefix, 1))
+        before = [each for n in rounds for each in self.past[prefix, n]]
+        for name, value in (*before, *self.written(prefix, graph)):
+            expected[name] = value if name == "v" else expected[name] + value
         for name, value in expected.items():
             found = sorted(variables[name]) if name == "log" else variables[name]
             self._must(found == (sorted(value) if name == "log" else value), prefix, f"{name} is {found}, not {value}")
+
+    def written(self, prefix: str, graph: Graph) -> list[tuple[str, Any]]:
+        """What the steps of a scope wrote in the round that it is in."""
+        return [
+            (name, self.case.script.written(name, path, self.ran[path] - 1))
+            for path, node in self._writers(graph, prefix)
+            for name in self.case.script.plans[f"{graph.workflow.id}/{node.id}"].writes
+        ]
 
     def _writers(self, graph: Graph, prefix: str) -> Iterator[tuple[str, Node]]:
         """The bodies whose writes took effect, each after those before it."""
@@ -518,26 +582,31 @@ class Judge:
     def _child(self, node: Node, path: str, stops: frozenset[str]) -> None:
         graph, result = node.child, self.results[path]
         assert graph is not None
-        self._scope(graph, path + "/", stops, in_always=node.spec.trigger is Trigger.ALWAYS)
-        inside = {n.id: self.results[f"{path}/{n.id}"] for n in graph.nodes}
-        broken = [i for i, r in inside.items() if r.is_broken]
-        stopped = [i for i, r in inside.items() if r.reason in ("cancelled", "timeout", "fail_fast")]
+        prefix = inside(path, self.rounds)
+        self._scope(graph, prefix, stops, in_always=node.spec.trigger is Trigger.ALWAYS)
+        parts = {n.id: self.results[f"{prefix}{n.id}"] for n in graph.nodes}
+        broken = [i for i, r in parts.items() if r.is_broken]
+        stopped = [i for i, r in parts.items() if r.reason in ("cancelled", "timeout", "fail_fast")]
+        error = exit_after(self.case, graph, self.rounds[prefix])
         self._must(1 <= result.attempts <= limit_of(node), path, "was attempted too often")
-        nos = [i for i, r in inside.items() if r.reason == "rejected"]
+        nos = [i for i, r in parts.items() if r.reason == "rejected"]
         if result.status == COMPLETED:
             self._must(not broken and not stopped and not nos, path, f"completed, but not {broken}, {stopped}, {nos}")
-            output = {i: inside[i].value for i in graph.ids(graph.sinks)}
+            self._must(error == "", path, f"its loop has not come to its end: {error}")
+            output = {i: parts[i].value for i in graph.ids(graph.sinks)}
             self._must(show(result.output) == show(output), path, "its output is not its sinks'")
         elif result.status == SKIPPED or result.error.startswith("StepRejectedError"):
             self._must((result.status == SKIPPED) != path.endswith("]"), path, "is not what a No makes of it")
             self._must(bool(nos) and not broken and not stopped, path, f"is rejected, not by {broken}, {stopped}")
+        elif result.error.startswith("UntilError"):
+            self._must(not broken and not stopped and error == "UntilError", path, "its until did not raise")
         elif result.error.startswith("StepTimeoutError"):
-            self._must(path + "/" in self.overdue, path, "its time was not up")
+            self._must(prefix in self.overdue, path, "its time was not up")
         elif result.error.startswith("StepCancelledError"):
             self._must(bool(stops), path, "was not to stop")
         else:
             self._must(result.error.startswith("PartFailedError"), path, "failed for no reason")
-            named = [i for i in broken if f"'{path}/{i}' failed" in result.error]
+            named = [i for i in broken if f"'{prefix}{i}' failed" in result.error]
             self._must(bool(named), path, f"names none of {broken}")
             cause = result.error.rpartition(" failed: ")[2]
             if cause.startswith(BOOM):

@@ -112,6 +112,9 @@ class Script:
 
     def __init__(self, plans: Mapping[str, Plan]) -> None:
         self.plans = dict(plans)
+        #: By workflow id: the round after which its ``until`` says yes, or raises if that is among ``raising``.
+        self.untils: dict[str, int] = {}
+        self.raising: set[str] = set()
         self._lock = threading.Lock()
         #: How often each path ran, where the functions are called for real.
         self.calls: Counter[str] = Counter()
@@ -183,6 +186,14 @@ class Script:
         value = f"told {path}" if question.cause is Cause.OUTCOME else told(path, question.key)
         return Approve(value) if said == "yes" else Reject("no", value)
 
+    def until(self, key: str, round: int) -> bool:
+        """What the ``until`` of a workflow says after a round, or raises."""
+        if round < self.untils[key]:
+            return False
+        if key in self.raising:
+            raise Fatal(f"until of {key}")
+        return True
+
     def next_call(self, path: str) -> int:
         """Count a real call."""
         with self._lock:
@@ -221,6 +232,13 @@ class Condition(_Function):
 
     def __call__(self, *, ctx: Any, **_: Any) -> bool:
         return self.script.condition(self.key)
+
+
+class Until(_Function):
+    """A loop's ``until``."""
+
+    def __call__(self, *, ctx: Any, **_: Any) -> bool:
+        return self.script.until(self.key, ctx.round)
 
 
 class Router(_Function):

@@ -5,6 +5,7 @@ from typing import Any
 from ares.walk.instance import ACTIVE, NEW, Instance, Scope
 from ares.walk.state import State
 from ares.walk.table import Phase
+from ares.workflow.reducers import combine
 from tests.walk.script import show
 
 
@@ -28,12 +29,25 @@ def _scope(scope: Scope) -> dict[str, Any]:
     return {
         "owner": scope.owner and scope.owner.path,
         "order": scope.order,
+        "round": scope.round,
+        "epoch": scope.epoch,
+        "over": scope.over,
+        "before": variables_before(scope),
         "stop": scope.stop,
         "overdue": scope.overdue,
         "failures": [i.path for i in scope.failures],
         "writes": [(name, value, writer.path) for name, value, writer in scope.writes],
         "instances": {i.path: _instance(i) for i in scope.instances},
     }
+
+
+def variables_before(scope: Scope) -> dict[str, Any]:
+    """The variables when the round began."""
+    workflow = scope.graph.workflow
+    values = dict(workflow.variables if scope.start is None else scope.start)
+    for name, written in scope.carried.items():
+        values[name] = combine(workflow.reducers.get(name), values[name], written)
+    return values
 
 
 def _instance(instance: Instance) -> dict[str, Any]:

@@ -7,14 +7,15 @@ questions to a human: before a step, in its body, and after an at_most_once body
 """
 
 import itertools
+import re
 from typing import Any
 
 import attrs
 from hypothesis import strategies as st
 
 from ares.errors import DefinitionError
-from ares.workflow import Delivery, OnItemFailure, OnNoRoute, RetryPolicy, StepSpec, Trigger, Workflow
-from tests.walk.script import ALWAYS_FAILS, Body, Boom, Condition, Plan, Reconcile, Router, Script
+from ares.workflow import Delivery, Loop, OnItemFailure, OnNoRoute, RetryPolicy, StepSpec, Trigger, Workflow
+from tests.walk.script import ALWAYS_FAILS, Body, Boom, Condition, Plan, Reconcile, Router, Script, Until
 
 VARIABLES = {"v": "start", "log": [], "total": 0}
 REDUCERS = {"log": "extend", "total": "add"}
@@ -31,7 +32,7 @@ class Case:
     def key_of(self, path: str) -> str:
         """What the script calls the step at a path."""
         workflow = self.workflow
-        *outer, last = [segment.partition("[")[0] for segment in path.split("/")]
+        *outer, last = [re.split(r"[\[#]", segment)[0] for segment in path.split("/")]
         for step_id in outer:
             child = next(spec.workflow for spec in workflow.steps if spec.id == step_id)
             assert child is not None
@@ -58,6 +59,7 @@ class Features:
     at_most_once: bool = True
     max_crashes: bool = True
     retries: bool = True
+    loops: bool = True
     writes: bool = True
     asks: bool = True
     max_steps: int = 8
@@ -80,7 +82,8 @@ def _case(draw: st.DrawFn, features: Features) -> Case:
 def _workflow(draw: st.DrawFn, features: Features, script: Script, ids: "itertools.count[int]", depth: int) -> Workflow:
     fail_fast = features.fail_fast and draw(_rarely)
     name = f"w{next(ids)}"
-    workflow = Workflow(name, inputs={"n": int}, variables=VARIABLES, reducers=REDUCERS, fail_fast=fail_fast)
+    loop = _loop(draw, features, script, name) if features.loops and draw(_loops) else None
+    workflow = Workflow(name, inputs={"n": int}, variables=VARIABLES, reducers=REDUCERS, fail_fast=fail_fast, loop=loop)
     drafts: list[dict[str, Any]] = []
     lists: list[str] = []
     points: dict[str, list[str]] = {}
@@ -100,8 +103,21 @@ def _workflow(draw: st.DrawFn, features: Features, script: Script, ids: "itertoo
     return workflow
 
 
+def _loop(draw: st.DrawFn, features: Features, script: Script, name: str) -> Loop:
+    """A loop that comes to an end."""
+    until = draw(st.sampled_from([None, 1, 2, 3]))
+    most = draw(st.integers(1, 3) if until is None else st.sampled_from([None, 1, 2, 3]))
+    if until is None:
+        return Loop(most)
+    script.untils[name] = until
+    if features.failures and draw(_rarely):
+        script.raising.add(name)
+    return Loop(most, Until(script, name, ["n"]))
+
+
 _rarely = st.sampled_from([False, False, False, True])
 _half = st.booleans()
+_loops = _rarely
 
 
 def _step(
@@ -232,6 +248,7 @@ def _writing(draw: st.DrawFn, workflow: Workflow, script: Script) -> Workflow:
             variables=VARIABLES,
             reducers=REDUCERS,
             fail_fast=workflow.fail_fast,
+            loop=workflow.loop,
         )
         for spec in workflow.steps:
             writes = tuple(w for w in wanted.get(spec.id, ()) if w not in left_out)
@@ -249,7 +266,9 @@ def _writing(draw: st.DrawFn, workflow: Workflow, script: Script) -> Workflow:
 
 
 def _told(workflow: Workflow, script: Script, indent: str = "") -> list[str]:
-    lines = [f"{indent}{workflow.id}{' fail_fast' if workflow.fail_fast else ''}:"]
+    loop = "" if workflow.loop is None else f" loop {workflow.loop.max_rounds} {script.untils.get(workflow.id)}"
+    raises = " raises" if workflow.id in script.raising else ""
+    lines = [f"{indent}{workflow.id}{' fail_fast' if workflow.fail_fast else ''}{loop}{raises}:"]
     for spec in workflow.steps:
         node = workflow.graph().nodes[workflow.graph().by_id[spec.id]]
         deps = [workflow.steps[d].id for d in node.deps]

@@ -490,16 +490,48 @@ def test_a_field_whose_feature_is_not_built_is_refused_by_name(feature: str, val
     assert "'me'" in caught.value.where
 
 
-def test_a_loop_is_refused_by_name() -> None:
-    with pytest.raises(NotBuiltError) as caught:
+def test_a_loop_needs_a_step_that_would_run_again() -> None:
+    with pytest.raises(DefinitionError, match="a loop, but no step"):
         Workflow("w", loop=Loop(3)).validate()
 
-    assert caught.value.feature == "loop"
+
+@pytest.mark.parametrize(
+    ("until", "problem"),
+    [
+        (lambda stepp: stepp, "parameter 'stepp'.*did you mean 'step'"),
+        (lambda item: item, "parameter 'item'"),
+        (lambda *rest: rest, "takes [*]rest"),
+        (print, "until"),
+    ],
+)
+def test_the_parameters_of_until_are_resolved_before_anything_runs(until: Any, problem: str) -> None:
+    wf = Workflow("w", inputs={"n": int}, variables={"v": 0}, loop=Loop(until=until))
+    wf.step(nothing, id="step")
+
+    with pytest.raises(DefinitionError, match=problem):
+        wf.validate()
+
+
+def test_until_may_take_the_context_any_step_any_input_and_any_variable() -> None:
+    def until(ctx: Any, last: Any, first: Any, n: int, v: int, default: int = 3) -> bool:
+        return True
+
+    wf = Workflow("w", inputs={"n": int}, variables={"v": 0}, loop=Loop(until=until))
+    wf.step(nothing, id="first")
+    wf.step(nothing, id="last", depends_on=["first"])
+
+    call = wf.validate().until
+
+    assert call is not None
+    assert [b.parameter for b in call.bindings] == ["ctx", "last", "first", "n", "v"]
 
 
 def test_what_is_not_built_is_refused_in_sub_workflows_too() -> None:
-    with pytest.raises(NotBuiltError, match="loop"):
-        only(StepSpec("me", workflow=Workflow("child", loop=Loop()))).validate()
+    child = Workflow("child")
+    child.add(StepSpec("inside", nothing, pool="gpu"))
+
+    with pytest.raises(NotBuiltError, match="pool"):
+        only(StepSpec("me", workflow=child)).validate()
 
 
 # --- in general -----------------------------------------------------------------------------------
