@@ -99,7 +99,8 @@ def _check_reasons(scope: Scope, instance: Instance) -> None:
     if node.spec.trigger is Trigger.ALL_SUCCEEDED:
         _must(all(completed), where, "began with a dependency not completed")
     if node.map_source is not None and phase is not Phase.FAILED:
-        _must(scope.instances[node.map_source].phase is Phase.COMPLETED, where, "maps over nothing")
+        source = scope.instances[node.map_source].phase
+        _must(source is Phase.COMPLETED or (source is Phase.ROUTING and phase in FINAL), where, "maps over nothing")
     if node.branch_of is not None:
         targets = scope.instances[node.branch_of].targets
         _must(targets is not None and node.id in targets, where, "began without being routed to")

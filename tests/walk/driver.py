@@ -90,6 +90,8 @@ class Driver(Hand):
 
     def _happen(self) -> None:
         """One thing that may happen now, happens."""
+        if self.random.random() < 0.02:
+            self.check()
         choices: list[Any] = []
         if len(self.held) < self.weather.workers and not self.walk.is_idle():
             choices += [self._take] * 4
@@ -140,12 +142,14 @@ class Driver(Hand):
     def _answer_one(self) -> None:
         """A human answers one of the open questions."""
         if self.rests and not (self.held or self.unsettled):
+            self.check()
             work = self.walk.next_work()
             assert work is None, f"the walk rests, but has {work}"
         path = self.random.choice(list(self.walk.state.waiting))
         asked = self.instance(path).question
         assert asked is not None
-        self.reply(path, self.case.script.reply(self.case.key_of(path), asked, len(self.outcomes().get(path, []))))
+        number = len(self.outcomes().get(path, [])) if asked.cause is Cause.OUTCOME else 0
+        self.reply(path, self.case.script.reply(self.case.key_of(path), asked, number))
 
     def _answer_in_vain(self) -> None:
         """An answer comes to what is not asked, or in a way in which that cannot be answered."""

@@ -175,7 +175,8 @@ def _give_form(  # noqa: PLR0917  # what has been drawn so far
 def _plan(draw: st.DrawFn, features: Features, draft: dict[str, Any], branches: list[str]) -> Plan:
     """What it does."""
     fails, fatal, fails_at = 0, False, None
-    if features.failures and draw(_rarely):
+    is_once = draft["options"].get("delivery") is Delivery.AT_MOST_ONCE
+    if features.failures and draw(_half if is_once else _rarely):
         fails = draw(st.sampled_from([1, 1, 2, ALWAYS_FAILS]))
         fatal = draw(_rarely)
         fails_at = draw(st.sampled_from([None, None, frozenset({0}), frozenset({1, 2})]))
@@ -201,14 +202,25 @@ def _answers(draw: st.DrawFn, features: Features, draft: dict[str, Any]) -> tupl
     """What it asks, and what a human says."""
     options = draft["options"]
     before, asks, no_at, outcomes = None, (), None, ()
-    if draw(_rarely):
-        before = draw(st.sampled_from([True, True, True, False]))
-    if options.get("delivery") is Delivery.AT_MOST_ONCE:
-        outcomes = draw(st.lists(st.sampled_from(["yes", "no", "again", "again"]), max_size=3).map(tuple))
-    elif "workflow" not in options and draw(_rarely):
-        asks = draw(st.lists(st.sampled_from(["yes", "yes", "told", "no"]), min_size=1, max_size=3).map(tuple))
-        no_at = draw(st.sampled_from([None, frozenset({0}), frozenset({1, 2})]))
+    is_once = options.get("delivery") is Delivery.AT_MOST_ONCE
+    where = draw(_where)
+    if "before" in where:
+        before = draw(_mostly)
+    if is_once and not draft["reconciles"]:
+        outcomes = draw(_outcomes)
+    elif "body" in where and not is_once and "workflow" not in options:
+        asks = draw(_asks)
+        no_at = draw(_no_at) if "no" in asks else None
     return before, asks, no_at, outcomes
+
+
+_where = st.sampled_from([""] * 5 + ["before", "body", "before, body"])
+_mostly = st.sampled_from([True, True, True, False])
+_outcomes = st.sampled_from(
+    [(), ("no",), *itertools.product(("again",), ("yes", "no", "again")), ("again", "again", "again", "no")]
+)
+_asks = st.sampled_from([each for n in (1, 2, 3) for each in itertools.product(("yes", "told", "no"), repeat=n)])
+_no_at = st.sampled_from([None, frozenset({0}), frozenset({1, 2})])
 
 
 def _add(workflow: Workflow, script: Script, draft: dict[str, Any], branches: list[str], plan: Plan) -> None:
