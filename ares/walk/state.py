@@ -63,6 +63,8 @@ class State:
         self.unsure: set[str] = set()
         #: The answers that bodies are given, by path and key, with the epoch in which the instance was made fresh last.
         self.answers: dict[str, tuple[int, dict[str, f.Answered]]] = {}
+        #: Whether a human ever said No.
+        self.was_refused = False
         #: Those that wait for an answer, by path, in what is open.
         self.waiting: dict[str, Instance] = {}
         #: What becomes of a scope whose round is over when the next one begins.
@@ -304,6 +306,7 @@ class State:
         asked = instance.question
         assert asked is not None
         instance.answer = fact
+        self.was_refused = self.was_refused or fact.action is AnswerAction.REJECT
         if fact.action is AnswerAction.RUN_AGAIN:
             instance.granted += 1
             instance.retryable = True
