@@ -17,13 +17,14 @@ import attrs
 
 from ares.engine.attempt import Attempt, current
 from ares.engine.definitions import Agents, Definition, Definitions
-from ares.engine.driver import Driver, Setting
+from ares.engine.driver import Driver
 from ares.engine.histories import Histories
 from ares.engine.loops import Mail, WalksThread, walk_here
 from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, COMMIT_TIMEOUT, Options
 from ares.engine.pool import WorkerPool
 from ares.engine.replay import Replay, check_drift, check_inputs, fold, read, replay
 from ares.engine.results import Kept, WorkflowResult, make_result, question_of, result_of_record
+from ares.engine.setting import Setting
 from ares.engine.takeover import ResumeRequest, plan_set_back, take_up
 from ares.engine.variables import Values
 from ares.errors import (
@@ -261,7 +262,7 @@ class Engine:
             driver.cutting.crash(RuntimeClosedError("the Runtime is closed"))
             raise RuntimeClosedError("the Runtime is closed")
         end = self.journal.watch(
-            driver.execution_id, lambda request: driver.on_request(request, self.journal.close_request)
+            driver.execution_id, lambda request: driver.outside.on_request(request, self.journal.close_request)
         )
         with self._lock:
             self._unwatch[driver.execution_id] = end
@@ -393,7 +394,7 @@ class Engine:
             self._closing = True
             drivers = list(self._live.values())
         for driver in drivers:
-            driver.request_stop("closed", timeout)
+            driver.outside.request_stop("closed", timeout)
         return drivers
 
     def close(self, timeout: float, commit: float = CLOSE_COMMIT) -> None:

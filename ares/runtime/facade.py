@@ -453,16 +453,16 @@ class Runtime:
         driver = engine.live(execution_id)
         if driver is None:
             return engine.journal.request(execution_id, "cancel", reason)
-        if not driver.flag_cancel():
+        if not driver.outside.flag_cancel():
             return False
         recorded = False
         try:
             recorded = engine.journal.request(execution_id, "cancel", reason)
         finally:
             if recorded:
-                driver.confirm_cancel(reason)
+                driver.outside.confirm_cancel(reason)
             else:
-                driver.unflag_cancel()
+                driver.outside.unflag_cancel()
         return recorded
 
     def answer(
