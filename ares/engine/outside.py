@@ -68,6 +68,25 @@ class Outside:
                 attempt.cancel("cancelled", for_good=True)
         driver.wake()
 
+    def cancel(self, reason: str, record: Callable[[], bool]) -> bool:
+        """Have a cancel recorded, while nothing begins. Returns whether there was still something to cancel.
+
+        Args:
+            reason: why.
+            record: writes it down, and returns whether the execution had not ended.
+        """
+        if not self.flag_cancel():
+            return False
+        recorded = False
+        try:
+            recorded = record()
+        finally:
+            if recorded:
+                self.confirm_cancel(reason)
+            else:
+                self.unflag_cancel()
+        return recorded
+
     def request_cancel(self, reason: str) -> None:
         """Cancel a nested run with its parent, whose cancel is recorded already."""
         if self.flag_cancel():
