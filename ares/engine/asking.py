@@ -118,7 +118,7 @@ class Asking:
         if driver.over.is_set() or driver.cutting.is_stopping:
             return
         self._carry_out(request, done)
-        driver.heard_answer(request.name)
+        driver.outside.heard_answer(request.name)
 
     def _carry_out(self, request: Request, done: Callable[[int], None]) -> None:
         driver = self._driver
@@ -188,7 +188,7 @@ class Asking:
         """Something happens: the walk does not rest any more."""
         if self.is_resting:
             self.is_resting = False
-            self._driver.idle.clear()
+            self._driver.outside.idle.clear()
             self._driver.clocks.go_on()
 
     def rest_on(self) -> None:
@@ -208,7 +208,7 @@ class Asking:
         if driver.owner is not None or driver.cutting.is_stopping:
             driver.finish(ExecutionStatus.WAITING)
         else:
-            driver.come_to_rest()
+            driver.outside.come_to_rest()
 
 
 def _no_commit(execution_id: str) -> StoreError:

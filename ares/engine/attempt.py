@@ -363,6 +363,6 @@ class _Cut:
 
     def apply(self, driver: "Driver") -> None:
         if self.for_good:
-            driver.request_cancel(self.reason)
+            driver.outside.request_cancel(self.reason)
         else:
-            driver.request_stop(self.reason, self.grace)
+            driver.outside.request_stop(self.reason, self.grace)

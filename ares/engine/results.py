@@ -31,8 +31,9 @@ from ares.records import (
 from ares.walk.conclude import first_failure, rejected_in, unfinished
 from ares.walk.facts import Asked
 from ares.walk.judge import describe
+from ares.walk.parts import DONE
 from ares.walk.rounds import dismantle
-from ares.walk.state import DONE, Instance, Scope, State, find
+from ares.walk.state import Instance, Scope, State, find
 from ares.walk.table import STATUS, Phase
 from ares.workflow import Workflow
 

@@ -102,13 +102,13 @@ class Answering:
         for what follows."""
         driver = self._live(execution_id)
         if driver is not None:
-            driver.expect_answer(name)
+            driver.outside.expect_answer(name)
         left = False
         try:
             left = self._journal.request(execution_id, "answer", body, name)
         finally:
             if driver is not None and not left:
-                driver.expect_no_answer(name)
+                driver.outside.expect_no_answer(name)
         return left
 
     def _find(self, row: ExecutionRow, place: "Place", codec: Codec) -> f.Asked:

@@ -1,7 +1,8 @@
 """What is true of a walk between any two calls. Every test of the walk ends with ``check``."""
 
 from ares.errors import WalkError
-from ares.walk.instance import ACTIVE, BROKEN, DONE, Instance, Scope
+from ares.walk.instance import Instance, Scope
+from ares.walk.parts import ACTIVE, BROKEN, DONE
 from ares.walk.questions import is_told, rests
 from ares.walk.setback import holds_done_once
 from ares.walk.stopping import stop_of

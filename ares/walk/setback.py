@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from ares.errors import UsageError
 from ares.walk.facts import REOPENED, SetBack
-from ares.walk.instance import DONE, Instance, Scope, starts_inside
+from ares.walk.instance import Instance, Scope, starts_inside
+from ares.walk.parts import DONE
 from ares.walk.state import State
 from ares.walk.table import Phase
 from ares.workflow.policies import Delivery, OnItemFailure

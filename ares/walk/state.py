@@ -15,25 +15,13 @@ from ares.questions import AnswerAction, Cause
 from ares.walk import facts as f
 from ares.walk import rewind, rounds, stopping
 from ares.walk.admission import admit, is_no
-from ares.walk.instance import (
-    ACTIVE,
-    BROKEN,
-    DONE,
-    NEW,
-    NO_ANSWERS,
-    Instance,
-    Parts,
-    Scope,
-    find,
-    gathered,
-    inside_of,
-    source_item,
-)
+from ares.walk.instance import NO_ANSWERS, Instance, Scope, find, inside_of
+from ares.walk.parts import Parts, gathered
 from ares.walk.table import TRANSITIONS, Phase, Stimulus
 from ares.workflow.graph import Graph
 from ares.workflow.policies import Delivery
 
-__all__ = ["ACTIVE", "BROKEN", "DONE", "NEW", "Instance", "Parts", "Scope", "State", "find", "source_item"]
+__all__ = ["Instance", "Scope", "State", "find"]
 
 
 class State:
