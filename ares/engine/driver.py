@@ -206,7 +206,7 @@ class Driver:
 
     def expect_answer(self, name: str) -> None:
         """An answer is about to be recorded: until it was heard, or ``expect_no_answer`` says that it never will be,
-        the walk does not rest for those who wait for it."""
+        the walk does not rest, neither for those who wait for it nor for the one who called ``run``."""
         with self._lock:
             if not self.over.is_set():
                 self._expected[name] += 1
@@ -338,6 +338,11 @@ class Driver:
         """Whether a cancel is recorded, or about to be, and is no fact yet: then nothing begins."""
         return self._cancel_flag and self.walk.state.cancelled is None
 
+    @property
+    def is_about_to_stir(self) -> bool:
+        """Whether an answer or a cancel from this process is on its way to the walk."""
+        return bool(self._expected) or self.is_barred
+
     def heed(self) -> None:
         """Make a recorded cancel a fact, before anything else becomes one."""
         if self._cancel_reason is not None:
@@ -352,7 +357,7 @@ class Driver:
 
     def next_at(self) -> float | None:
         """When ``pump`` has something to do even if no message comes, in seconds of the monotonic clock."""
-        return time.monotonic() if self.asking.is_about_to_rest else self.timers.next_at()
+        return min(filter(None, (self.asking.next_at(), self.timers.next_at())), default=None)
 
     # --- what comes back ----------------------------------------------------------------------------------
 
@@ -563,8 +568,8 @@ class Driver:
     def come_to_rest(self) -> None:
         """Nothing happens until an answer comes in, or ever."""
         with self._lock:
-            if not self.over.is_set() and (self._expected or self.is_barred):
-                return  # something is about to happen
+            if not self.over.is_set() and self.is_about_to_stir:
+                return
             self.idle.set()
             callbacks, self._callbacks = self._callbacks, []
         for fn in callbacks:
