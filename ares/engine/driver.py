@@ -39,6 +39,7 @@ from ares.engine.variables import Values
 from ares.errors import StoreError, WalkError
 from ares.journal.protocol import ExecutionLog, Request, Ticket
 from ares.plugin.engine_bus import EngineBus
+from ares.postbox import Latch
 from ares.records import ExecutionStatus
 from ares.values import Codec
 from ares.walk import facts as f
@@ -149,9 +150,9 @@ class Driver:
         self._expected = Counter[str]()
         self._callbacks: list[Callable[[], None]] = []
         # Written by the owner before ``over`` is set, read by others after:
-        self.over = threading.Event()
+        self.over = Latch()
         #: Set while it rests, and once it is over.
-        self.idle = threading.Event()
+        self.idle = Latch()
         self.error: BaseException | None = None
         #: The thread that walks, where it is the caller's.
         self.owner: int | None = None
@@ -562,8 +563,12 @@ class Driver:
         try:
             self._on_finish(self)
         finally:
-            self.over.set()
-            self.come_to_rest()
+            self.tell_over()
+
+    def tell_over(self) -> None:
+        """Let everybody know that the walk is over; once more, of an interruption."""
+        self.over.set()
+        self.come_to_rest()
 
     def come_to_rest(self) -> None:
         """Nothing happens until an answer comes in, or ever."""
