@@ -9,7 +9,6 @@ What other threads may ask of a walk is told in ``ares.engine.outside``, how wor
 ``ares.engine.telling``, and how humans are asked in ``ares.engine.asking``.
 """
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -36,6 +35,7 @@ from ares.engine.timers import Timers
 from ares.engine.variables import Values
 from ares.errors import StoreError, WalkError
 from ares.journal.protocol import Ticket
+from ares.postbox import Latch
 from ares.records import ExecutionStatus
 from ares.walk import facts as f
 from ares.walk.judge import Failure, judge
@@ -102,7 +102,7 @@ class Driver:
         #: Until when the thread of submitted walks has put it aside.
         self.scheduled_at: float | None = None
         # Written by the owner before ``over`` is set, read by others after:
-        self.over = threading.Event()
+        self.over = Latch()
         self.error: BaseException | None = None
         #: The thread that walks, where it is the caller's.
         self.owner: int | None = None
@@ -216,7 +216,7 @@ class Driver:
 
     def next_at(self) -> float | None:
         """When ``pump`` has something to do even if no message comes, in seconds of the monotonic clock."""
-        return time.monotonic() if self.asking.is_about_to_rest else self.timers.next_at()
+        return min(filter(None, (self.asking.next_at(), self.timers.next_at())), default=None)
 
     # --- what comes back ----------------------------------------------------------------------------------
 
@@ -420,8 +420,12 @@ class Driver:
         try:
             self._on_finish(self)
         finally:
-            self.over.set()
-            self.outside.come_to_rest()
+            self.tell_over()
+
+    def tell_over(self) -> None:
+        """Let everybody know that the walk is over; once more, of an interruption."""
+        self.over.set()
+        self.outside.come_to_rest()
 
     def check_progress(self) -> None:
         """Come to rest if all that is left waits for answers. Raise if the walk can never move again: a defect, found

@@ -106,12 +106,13 @@ class Engine:
     def _leave(self, driver: Driver) -> None:
         """The walk is over: nobody is told before its claim is given back."""
         with self._lock:
-            unwatch = self._unwatch.pop(driver.execution_id, None)
+            unwatch = self._unwatch.get(driver.execution_id)
         if unwatch is not None:
             unwatch()
         self.journal.release(driver.ledger.log.claim)
         with self._lock:
             if self._live.get(driver.execution_id) is driver:
+                self._unwatch.pop(driver.execution_id, None)
                 del self._live[driver.execution_id]
 
     def walk(self, begun: Begun, parent: Attempt | None) -> WorkflowResult:
@@ -138,6 +139,8 @@ class Engine:
             with nullcontext() if parent is None else parent.driver.lend():
                 walk_here(driver, mail, self._admit)
         finally:
+            if self._walks(driver):
+                self._leave(driver)  # a Ctrl-C came while it left
             if parent is not None:
                 parent.disown(driver)
         return driver

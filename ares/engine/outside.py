@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ares.engine.options import CANCEL_GRACE
 from ares.journal.protocol import Request
+from ares.postbox import Latch
 
 if TYPE_CHECKING:
     from ares.engine.driver import Driver
@@ -37,7 +38,7 @@ class Outside:
         self._expected = Counter[str]()
         self._callbacks: list[Callable[[], None]] = []
         #: Set while it rests, and once it is over.
-        self.idle = threading.Event()
+        self.idle = Latch()
 
     # --- cancels and stops ----------------------------------------------------------------------------------
 
@@ -130,9 +131,14 @@ class Outside:
 
     # --- rest -----------------------------------------------------------------------------------------------
 
+    @property
+    def is_about_to_stir(self) -> bool:
+        """Whether an answer or a cancel from this process is on its way to the walk."""
+        return bool(self._expected) or self.is_barred
+
     def expect_answer(self, name: str) -> None:
         """An answer is about to be recorded: until it was heard, or ``expect_no_answer`` says that it never will be,
-        the walk does not rest for those who wait for it."""
+        the walk does not rest, neither for those who wait for it nor for the one who called ``run``."""
         with self._lock:
             if not self._driver.over.is_set():
                 self._expected[name] += 1
@@ -160,8 +166,8 @@ class Outside:
     def come_to_rest(self) -> None:
         """On the owner's thread. Nothing happens until an answer comes in, or ever."""
         with self._lock:
-            if not self._driver.over.is_set() and (self._expected or self.is_barred):
-                return  # something is about to happen
+            if not self._driver.over.is_set() and self.is_about_to_stir:
+                return
             self.idle.set()
             callbacks, self._callbacks = self._callbacks, []
         for fn in callbacks:

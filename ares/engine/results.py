@@ -118,6 +118,8 @@ class Kept:
         self.state = state
 
     def __del__(self) -> None:
+        if "state" not in self.__dict__:
+            return  # a Ctrl-C came before it had one
         dismantle(self.state.root)
         self.state.__dict__.clear()
 
