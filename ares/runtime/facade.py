@@ -470,7 +470,7 @@ class Runtime:
         question: Question | str,
         answer: Approve | Reject | RunAgain,
         *,
-        step: str | None = None,
+        step: str | Callable[..., Any] | None = None,
         key: str | None = None,
         round: int | None = None,
     ) -> None:
@@ -482,7 +482,7 @@ class Runtime:
         Args:
             question: from ``questions()`` or a result's ``interrupts``; or the id of the execution, with ``step``.
             answer: ``Approve``, ``Reject``, or, where the outcome of an ``at_most_once`` step is unknown, ``RunAgain``.
-            step: the path of the step that asks.
+            step: the path of the step that asks, or its function.
             key: which of its questions; the open one unless given.
             round: in which round; the present one unless given.
 

@@ -1,7 +1,7 @@
 """What a store says of executions, whoever walks them: listings, statuses, events, checkpoints. Reads only."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -15,6 +15,8 @@ from ares.journal.view import decode_leniently, event_of
 from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
 from ares.values import Codec
 from ares.walk import facts as f
+
+_ASKED_OR_ANSWERED: Final = (f.Asked.kind, f.Answered.kind)
 
 
 class Source(Protocol):
@@ -93,6 +95,18 @@ class Reader:
             fold.add(entry.seq, entry.at, body)
         return fold.questions()
 
+    def last_word(self, row: ExecutionRow, path: str, key: str | None, in_round: int | None) -> f.Fact | None:
+        """The last that was asked or answered at a step, under a key and in a round if these are given."""
+        known = self._known(row.workflow_id)
+        codec = Codec() if known is None else known.codec
+        last = None
+        for entry in self._source.entries(row.execution_id):
+            if entry.path == path and entry.kind in _ASKED_OR_ANSWERED:
+                fact = _body(entry, codec)
+                if key in (None, fact.key) and in_round in (None, fact.round):
+                    last = fact
+        return last
+
     def _asks(self, execution_id: str) -> bool:
         """Whether more was asked than answered: most executions ask nothing, and need not be read in full."""
         open_ = 0
@@ -121,10 +135,12 @@ class Reader:
         known = self._known(row.workflow_id)
         codec = Codec() if known is None else known.codec
         for entry in self._source.entries(row.execution_id, after):
-            body: Any = entry.body
-            if isinstance(body, str):
-                body = decode_leniently(entry.kind, entry.path, body, codec)
-            yield entry, body
+            yield entry, _body(entry, codec)
+
+
+def _body(entry: Entry, codec: Codec) -> Any:
+    body = entry.body
+    return decode_leniently(entry.kind, entry.path, body, codec) if isinstance(body, str) else body
 
 
 def status_of(row: ExecutionRow) -> ExecutionStatus:

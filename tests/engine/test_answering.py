@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -354,6 +355,57 @@ def test_an_answer_to_what_ended_unanswered_says_how_it_ended(runtime: Make, sto
 
     with pytest.raises(QuestionNotFoundError, match="CANCELLED"):
         rt.answer(question, Approve())
+
+
+def test_what_was_answered_once_asked_anew_and_closed_was_not_answered(runtime: Make, store: str | None) -> None:
+    rt = runtime(store)
+    rt.answer(rt.run(asks(), execution_id="e").interrupts[0], Approve())
+    rt.resume("e", asks())
+    rt.resume("e", asks(), rerun=("ask",))
+    rt.cancel("e")
+    rt.resume("e", asks())
+
+    with pytest.raises(QuestionNotFoundError, match="CANCELLED"):
+        rt.answer("e", Approve(), step="ask")
+
+
+def test_an_answer_for_another_round_is_told_which_one_asks(runtime: Make, store: str | None) -> None:
+    rt = runtime(store)
+    rt.run(asks(), execution_id="e")
+
+    with pytest.raises(QuestionNotFoundError, match="round 7 was named, and it asks in round 1"):
+        rt.answer("e", Approve(), step="ask", round=7)
+
+
+def test_the_step_that_asks_may_be_named_by_its_function(runtime: Make, store: str | None) -> None:
+    wf = Workflow("w")
+
+    @wf.step
+    def ask(ctx: StepContext) -> Any:
+        return ctx.interrupt("k", "?")
+
+    rt = runtime(store)
+    rt.run(wf, execution_id="e")
+
+    rt.answer("e", Approve(3), step=ask)
+
+    assert rt.resume("e", wf).output(ask) == 3
+
+
+def test_a_function_is_no_name_where_the_workflow_is_unknown(runtime: Make, tmp_path: Path) -> None:
+    with runtime(str(tmp_path / "a.db")) as rt:
+        rt.run(asks(), execution_id="e")
+    with runtime(str(tmp_path / "a.db")) as rt, pytest.raises(UsageError, match=r"'asks'.*name the step by its path"):
+        rt.answer("e", Approve(), step=lambda: None)
+
+
+@pytest.mark.parametrize("step", [3, ["ask"], b"ask"])
+def test_what_is_no_path_of_a_step_is_refused(runtime: Make, step: Any) -> None:
+    rt = runtime()
+    rt.run(asks(), execution_id="e")
+
+    with pytest.raises(UsageError, match="the path of the step that asks, or its function"):
+        rt.answer("e", Approve(), step=step)
 
 
 @pytest.mark.parametrize("given", ["yes", None, True, Approve, object()])
