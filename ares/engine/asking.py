@@ -207,8 +207,10 @@ class Asking:
             driver.warn(f"that it waits is not stored: {ticket.error}")
         if driver.owner is not None or driver.cutting.is_stopping:
             driver.finish(ExecutionStatus.WAITING)
-        else:
-            driver.come_to_rest()
+            return
+        for problem in driver.bus.warnings(driver.execution_id):
+            driver.warn(problem)  # its result can be looked at from now on
+        driver.come_to_rest()
 
 
 def _no_commit(execution_id: str) -> StoreError:

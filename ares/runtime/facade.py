@@ -616,7 +616,8 @@ class Runtime:
             return engine.result_of(driver)
         row = engine.journal.execution(execution_id)
         definition = self._definition_of(engine, row, None)
-        return engine.stored_result(definition, execution_id, status_of(row))
+        stored = engine.stored_result(definition, execution_id, status_of(row))
+        return stored if driver is None else attrs.evolve(stored, warnings=driver.warnings)  # it rests
 
     def stored_events(self, execution_id: str, after: int = 0) -> Iterator[Event]:
         """The events of an execution as its journal has them now."""

@@ -10,11 +10,14 @@ import pytest
 
 from ares import (
     Approve,
+    Context,
     Execution,
     ExecutionStatus,
+    Plugin,
     Reject,
     RunAgain,
     Runtime,
+    Step,
     StepContext,
     StepSpec,
     Workflow,
@@ -34,6 +37,11 @@ from ares.stores.volatile import VolatileStore
 from tests.engine.helpers import LIMIT, Barrier, Gate, Task, Threads, eventually, single, statuses, types_of
 
 Make = Callable[..., Runtime]
+
+
+@attrs.frozen
+class Sum:
+    amount: int
 
 
 def asks(*keys: str) -> Workflow:
@@ -87,6 +95,36 @@ def test_one_at_rest_holds_no_thread_of_its_own_and_keeps_its_claim(runtime: Mak
     with pytest.raises(UsageError, match="e0"):
         other.resume("e0", asks())
     assert rt.summary("e0").owner != ""
+
+
+def test_the_result_of_one_at_rest_has_the_warnings_of_its_walk(runtime: Make, store: str | None) -> None:
+    class Broken(Plugin):
+        name = "broken"
+
+        def before_step(self, ctx: Context, execution_id: str, step: Step) -> None:
+            raise ValueError("boom")
+
+    rt = runtime(store, plugins=[Broken()])
+    handle = rt.submit(asks("x"), execution_id="e")
+    said = "plugin 'broken': before_step raised ValueError: boom"
+
+    at_rest = handle.result(LIMIT)
+    rt.answer(at_rest.interrupts[0], Approve(1))
+
+    assert at_rest.warnings == (said,)
+    assert handle.result(LIMIT).warnings == (said, said)
+
+
+def test_an_answer_that_cannot_be_read_is_a_warning_of_what_rests_on(runtime: Make, tmp_path: Path) -> None:
+    knowing = asks()
+    knowing.types = (Sum,)
+    with runtime(str(tmp_path / "a.db")) as rt:
+        rt.run(knowing, execution_id="e")
+        rt.answer("e", Approve(Sum(3)), step="ask")
+    with runtime(str(tmp_path / "a.db"), workflows=[asks()]) as rt:
+        [handle] = rt.recover()
+        eventually(lambda: any("cannot be read" in each for each in handle.result(LIMIT).warnings))
+        assert handle.status is ExecutionStatus.WAITING
 
 
 def test_whoever_waits_after_an_answer_waits_for_what_follows(runtime: Make, store: str | None) -> None:
