@@ -1,6 +1,7 @@
 """The commands for humans who are asked: ``questions`` and ``answer``."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -48,8 +49,14 @@ class Said:
 def _parsed(data: str) -> Any:
     try:
         return json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--data is no JSON: {error}") from error
+
+
+def command(name: str, execution_id: str, *more: str, store: str) -> str:
+    """A command about the questions of an execution, as a shell takes it."""
+    dashes = ["--"] if execution_id.startswith("-") else []
+    return shlex.join(["ares", name, *more, "--store", store, *dashes, execution_id])
 
 
 def questions(session: Session, store: str | None, execution_id: str | None) -> int:
@@ -94,7 +101,8 @@ def question_document(question: Question) -> dict[str, Any]:
 def answer(session: Session, store: str | None, execution_id: str, step: str, key: str | None, said: Said) -> int:
     """Leave an answer; whoever walks the execution carries it out."""
     given = said.answer()
-    with Runtime(existing_store(store)) as runtime:
+    file = existing_store(store)
+    with Runtime(file) as runtime:
         check_id(execution_id)
         runtime.answer(execution_id, given, step=step, key=key)
         summary = runtime.summary(execution_id)
@@ -114,5 +122,5 @@ def answer(session: Session, store: str | None, execution_id: str, step: str, ke
     else:
         session.out.line(execution_id, ": answer recorded; nobody walks it now, the next resume carries it out")
     if left:
-        session.note(f"{left} more open: ares questions {execution_id}")
+        session.note(f"{left} more open: {command('questions', execution_id, store=file)}")
     return 0

@@ -68,7 +68,7 @@ def _failed(steps: Mapping[str, StepResult]) -> Iterator[StepResult]:
     return (step for step in steps.values() if step.status is StepStatus.FAILED or step.error is not None)
 
 
-def report(session: Session, workflow: Workflow, result: WorkflowResult, go_on: str) -> int:
+def report(session: Session, workflow: Workflow, result: WorkflowResult, go_on: str, answer_with: str = "") -> int:
     """Say how a walk went, in whichever form is wanted.
 
     Args:
@@ -76,6 +76,7 @@ def report(session: Session, workflow: Workflow, result: WorkflowResult, go_on: 
         workflow: what was walked.
         result: how it went.
         go_on: the command that goes on with it, if one can.
+        answer_with: the command that answers a question of it, if one can.
 
     Returns:
         The exit code.
@@ -83,11 +84,15 @@ def report(session: Session, workflow: Workflow, result: WorkflowResult, go_on: 
     failures = failures_of(result)
     session.document = result_document(result, failures, go_on)
     if not session.as_json:
-        _say(session, workflow, result, failures, go_on)
+        _say(session, workflow, result, failures)
+        if result.interrupts and answer_with:
+            session.note(f"answer with: {answer_with}")
+        if go_on:
+            session.note(f"go on with: {go_on}")
     return code_of_status(result.status)
 
 
-def _say(session: Session, workflow: Workflow, result: WorkflowResult, failures: Failures, go_on: str) -> None:
+def _say(session: Session, workflow: Workflow, result: WorkflowResult, failures: Failures) -> None:
     graph = workflow.graph()
     for step_id in graph.ids(graph.sinks):
         if step_id in result.outputs:
@@ -100,10 +105,6 @@ def _say(session: Session, workflow: Workflow, result: WorkflowResult, failures:
     _say_what_was_asked(session, result)
     status = str(result.status)
     session.note((status.lower(), STYLES.get(status, "")), f" in {seconds(result.duration)}")
-    if result.interrupts and go_on:
-        session.note(f"answer with: ares answer {result.execution_id} STEP --approve")
-    if go_on:
-        session.note(f"go on with: {go_on}")
 
 
 def _say_what_failed(session: Session, result: WorkflowResult, failures: Failures) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import attrs
 
+from ares.cli.asking import command
 from ares.cli.display import watching
 from ares.cli.inputs import read_inputs
 from ares.cli.outcome import report
@@ -71,6 +72,13 @@ class _Walk:
     begin: Callable[[], WorkflowResult]
     #: What to say once it has begun.
     beginning: str
+
+    @property
+    def how_to_answer(self) -> str:
+        """The command that answers what it asks; empty when nothing is kept."""
+        if self.store == IN_PROCESS:
+            return ""
+        return f"{command('answer', self.execution_id, '--approve', store=self.store)} STEP"
 
     def how_to_go_on(self, status: ExecutionStatus) -> str:
         """The command that goes on with it; empty when nothing is kept, or nothing left to do."""
@@ -140,7 +148,7 @@ def _walk(walk: _Walk) -> int:
         walk.runtime.close(_CLOSE_SECONDS)
         raise
     try:
-        return report(session, walk.workflow, result, walk.how_to_go_on(result.status))
+        return report(session, walk.workflow, result, walk.how_to_go_on(result.status), walk.how_to_answer)
     finally:
         walk.runtime.close()
 

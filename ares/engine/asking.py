@@ -222,6 +222,8 @@ class Asking:
         if driver.cutting.is_stopping or (driver.owner is not None and not driver.outside.is_about_to_stir):
             driver.finish(ExecutionStatus.WAITING)
         elif driver.owner is None:
+            for problem in driver.bus.warnings(driver.execution_id):
+                driver.warn(problem)  # its result can be looked at from now on
             driver.outside.come_to_rest()
 
 

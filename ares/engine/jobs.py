@@ -34,6 +34,7 @@ from ares.walk.instance import living
 from ares.walk.judge import Failure, describe
 from ares.walk.questions import is_told
 from ares.walk.route import check_route, decide_route
+from ares.walk.route import unrouted as unrouted_by
 from ares.walk.state import Instance
 from ares.walk.table import Phase
 from ares.walk.walk import WorkKind
@@ -246,8 +247,7 @@ def unrouted(instance: Instance, problem: str, cause: BaseException | None) -> f
     permitted = instance.scope.graph.ids(instance.node.branches)
     error = RouteError(instance.path, problem, permitted)
     error.__cause__ = cause
-    info = describe(error, trace_of(cause))
-    return f.Unrouted(instance.path, instance.scope.round, instance.epoch, info, exception=error)
+    return unrouted_by(instance, error, trace_of(cause))
 
 
 def _verdict(attempt: Attempt) -> Answer:

@@ -17,6 +17,7 @@ from ares.runtime.following import Following
 from ares.runtime.reading import Reader
 from ares.values import Codec
 from ares.walk import facts as f
+from ares.workflow.binding import called
 
 #: Reads the values of workflows that this Runtime has not seen.
 _UNKNOWN: Final = Codec()
@@ -81,6 +82,8 @@ class Answering:
         row = self._journal.execution(execution_id)
         known = self._known(row.workflow_id)
         codec = _UNKNOWN if known is None else known.codec
+        if not isinstance(place.path, str):
+            place = attrs.evolve(place, path=_path_of(place.path, row, known))
         asked = self._find(row, place, codec)
         fact = answered(asked, given)
         if not self._leave(execution_id, name_of(asked), self._body(fact, codec)):
@@ -112,17 +115,19 @@ class Answering:
         return left
 
     def _find(self, row: ExecutionRow, place: "Place", codec: Codec) -> f.Asked:
-        if ExecutionStatus(row.status).is_final:
+        asked, status = None, ExecutionStatus(row.status)
+        if status.is_final:
             self._following.leave(row.execution_id)
         else:
             asked = self._following.question(self._journal, row, codec, place.path)
             if asked is not None and place.key in (None, asked.key) and place.round in (None, asked.round):
                 return asked
-        for entry in self._reader.checkpoint(row.execution_id).interrupt_history:
-            if entry.path == place.path and entry.action != "ask" and place.key in (None, entry.key):
-                raise QuestionAnsweredError(row.execution_id, entry.path, entry.key)
-        status = ExecutionStatus(row.status)
+        last = self._reader.last_word(row, place.path, place.key, place.round)
+        if isinstance(last, f.Answered):
+            raise QuestionAnsweredError(row.execution_id, last.path, last.key)
         why = f"the execution is {status.value}" if status.is_final else ""
+        if asked is not None and place.round not in (None, asked.round):
+            why = f"round {place.round} was named, and it asks in round {asked.round}"
         raise QuestionNotFoundError(row.execution_id, place.path, place.key, why)
 
     def _unanswered(self, row: ExecutionRow) -> list[tuple[f.Asked, int]]:
@@ -138,12 +143,24 @@ class Place:
     """Which question: of which execution and step; None for whichever key or round is open."""
 
     execution_id: str
-    path: str
+    path: Any
     key: str | None = None
     round: int | None = None
 
 
-def place_of(question: Question | str, step: str | None, key: str | None, in_round: int | None) -> Place:
+def _path_of(step: Callable[..., Any], row: ExecutionRow, known: Definition | None) -> str:
+    """The path of the step that a function is."""
+    if known is None:
+        raise UsageError(
+            f"step={called(step)}: which step of execution {row.execution_id!r} that is, the definition of workflow "
+            f"{row.workflow_id!r} says, which this Runtime has not seen; name the step by its path"
+        )
+    return known.graph.workflow.step_id(step)
+
+
+def place_of(
+    question: Question | str, step: str | Callable[..., Any] | None, key: str | None, in_round: int | None
+) -> Place:
     """The place of a question, which may be given by itself or by name.
 
     Raises:
@@ -155,4 +172,6 @@ def place_of(question: Question | str, step: str | None, key: str | None, in_rou
         raise UsageError(f"answer() takes a Question or an execution's id, not {question!r}")
     if not step:
         raise UsageError("answer() by an execution's id needs step=, the path of the step that asks")
+    if not isinstance(step, str) and not callable(step):
+        raise UsageError(f"step= is the path of the step that asks, or its function, not {step!r}")
     return Place(question, step, key, in_round)

@@ -329,7 +329,7 @@ class Runtime:
         question: Question | str,
         answer: Approve | Reject | RunAgain,
         *,
-        step: str | None = None,
+        step: str | Callable[..., Any] | None = None,
         key: str | None = None,
         round: int | None = None,
     ) -> None:
@@ -341,7 +341,7 @@ class Runtime:
         Args:
             question: from ``questions()`` or a result's ``interrupts``; or the id of the execution, with ``step``.
             answer: ``Approve``, ``Reject``, or, where the outcome of an ``at_most_once`` step is unknown, ``RunAgain``.
-            step: the path of the step that asks.
+            step: the path of the step that asks, or its function.
             key: which of its questions; the open one unless given.
             round: in which round; the present one unless given.
 
@@ -475,7 +475,8 @@ class Runtime:
             return engine.result_of(driver)
         row = engine.journal.execution(execution_id)
         definition = engine.definitions.of(row, None)
-        return engine.beginning.stored_result(definition, execution_id, status_of(row))
+        stored = engine.beginning.stored_result(definition, execution_id, status_of(row))
+        return stored if driver is None else attrs.evolve(stored, warnings=driver.warnings)  # it rests
 
     def stored_events(self, execution_id: str, after: int = 0) -> Iterator[Event]:
         """The events of an execution as its journal has them now."""

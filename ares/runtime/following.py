@@ -9,19 +9,13 @@ from collections import OrderedDict
 from typing import Final
 
 from ares.journal.fold import Fold
-from ares.journal.notes import Emitted, Recorded, Remembered, ToolCalled
 from ares.journal.protocol import ExecutionRow
-from ares.journal.view import decode_leniently
-from ares.runtime.reading import Source
+from ares.runtime.reading import Source, follow
 from ares.values import Codec
 from ares.walk import facts as f
 
 #: So many executions are followed at a time.
 FOLLOWED: Final = 4
-
-#: What opens and closes no question, and may be large: a step that asks is answered before it succeeds.
-_PASSED_OVER: Final = frozenset(each.kind for each in (f.Succeeded, Emitted, Recorded, Remembered, ToolCalled))
-_NOTHING: Final = f.CancelRequested("")
 
 
 class Following:
@@ -69,11 +63,5 @@ class _Followed:
     def question(self, source: Source, path: str) -> f.Asked | None:
         """See ``Following``."""
         with self._lock:
-            for entry in source.entries(self._row.execution_id, self._fold.seq):
-                body = entry.body
-                if entry.kind in _PASSED_OVER:
-                    body = _NOTHING
-                elif isinstance(body, str):
-                    body = decode_leniently(entry.kind, entry.path, body, self._codec)
-                self._fold.add(entry.seq, entry.at, body)
+            follow(self._fold, source, self._codec)
             return self._fold.question(path)

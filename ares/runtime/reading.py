@@ -1,7 +1,7 @@
 """What a store says of executions, whoever walks them: listings, statuses, events, checkpoints. Reads only."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -10,11 +10,17 @@ from ares.engine.definitions import Definition
 from ares.errors import ExecutionConflictError
 from ares.events import Event, instant
 from ares.journal.fold import Fold
+from ares.journal.notes import Emitted, Recorded, Remembered, ToolCalled
 from ares.journal.protocol import Entry, ExecutionRow
 from ares.journal.view import decode_leniently, event_of
 from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
 from ares.values import Codec
 from ares.walk import facts as f
+
+#: What opens and closes no question, and may be large: a step that asks is answered before it succeeds.
+_PASSED_OVER: Final = frozenset(each.kind for each in (f.Succeeded, Emitted, Recorded, Remembered, ToolCalled))
+_NOTHING: Final = f.CancelRequested("")
+_ASKED_OR_ANSWERED: Final = (f.Asked.kind, f.Answered.kind)
 
 
 class Source(Protocol):
@@ -88,10 +94,22 @@ class Reader:
         """The open questions of an execution, and when each was asked, in nanoseconds since the epoch."""
         if ExecutionStatus(row.status).is_final or not self._asks(row.execution_id):
             return []
+        known = self._known(row.workflow_id)
         fold = Fold(row.execution_id)
-        for entry, body in self._bodies(row, 0):
-            fold.add(entry.seq, entry.at, body)
+        follow(fold, self._source, Codec() if known is None else known.codec)
         return fold.questions()
+
+    def last_word(self, row: ExecutionRow, path: str, key: str | None, in_round: int | None) -> f.Fact | None:
+        """The last that was asked or answered at a step, under a key and in a round if these are given."""
+        known = self._known(row.workflow_id)
+        codec = Codec() if known is None else known.codec
+        last = None
+        for entry in self._source.entries(row.execution_id):
+            if entry.path == path and entry.kind in _ASKED_OR_ANSWERED:
+                fact = _body(entry, codec)
+                if key in (None, fact.key) and in_round in (None, fact.round):
+                    last = fact
+        return last
 
     def _asks(self, execution_id: str) -> bool:
         """Whether more was asked than answered: most executions ask nothing, and need not be read in full."""
@@ -121,10 +139,22 @@ class Reader:
         known = self._known(row.workflow_id)
         codec = Codec() if known is None else known.codec
         for entry in self._source.entries(row.execution_id, after):
-            body: Any = entry.body
-            if isinstance(body, str):
-                body = decode_leniently(entry.kind, entry.path, body, codec)
-            yield entry, body
+            yield entry, _body(entry, codec)
+
+
+def follow(fold: Fold, source: Source, codec: Codec) -> None:
+    """Take in what a journal has more than its fold, as far as it says something of questions.
+
+    Raises:
+        StoreError: the journal cannot be read.
+    """
+    for entry in source.entries(fold.execution_id, fold.seq):
+        fold.add(entry.seq, entry.at, _NOTHING if entry.kind in _PASSED_OVER else _body(entry, codec))
+
+
+def _body(entry: Entry, codec: Codec) -> Any:
+    body = entry.body
+    return decode_leniently(entry.kind, entry.path, body, codec) if isinstance(body, str) else body
 
 
 def status_of(row: ExecutionRow) -> ExecutionStatus:

@@ -1,7 +1,8 @@
 """What authors of workflows, plugins and stores use in their own tests.
 
-With ares installed, pytest has the fixtures ``ares_bus``, ``ares_recorder``, ``ares_child``, ``step_context`` and
-``crash_after``. The same, and suites for one's own plugins and stores to subclass, are here by name:
+With ares installed, pytest has the fixtures ``ares_bus``, ``ares_recorder``, ``ares_arena``, ``ares_child``,
+``step_context`` and ``crash_after``. The same, and suites for one's own plugins and stores to subclass, are here by
+name:
 
 - ``step_context``: a StepContext to call a step function with, without a Runtime.
 - ``crash_after``, ``Nursery``: real processes, and how they die.

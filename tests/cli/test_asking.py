@@ -31,7 +31,18 @@ def test_a_run_that_waits_ends_with_3_and_says_what_it_asks_and_how_to_go_on(tmp
     assert "ares: publish asks: Publish it?" in ran.said
     assert "ares: price asks: How much?\\nIn euros." in ran.said
     assert any(line.startswith("ares: waiting in ") for line in ran.said)
+    assert f"ares: answer with: ares answer --approve --store {store} x STEP" in ran.said
     assert f"ares: go on with: ares resume --store {store} x {flow('asks')}" in ran.said
+
+
+def test_what_is_said_of_an_answer_names_the_store_and_protects_an_id_that_begins_with_a_dash(tmp_path: Path) -> None:
+    store = tmp_path / "a b.db"
+    ran = forked("run", flow("asks"), "--store", store, "--id=-x", "-i", f"marks={tmp_path / 'marks'}", cwd=tmp_path)
+
+    said = forked("answer", "--approve", "--store", store, "--", "-x", "publish", cwd=tmp_path)
+
+    assert f"ares: answer with: ares answer --approve --store '{store}' -- -x STEP" in ran.said
+    assert said.said == [f"ares: 1 more open: ares questions --store '{store}' -- -x"]
 
 
 def test_its_json_has_the_questions(tmp_path: Path) -> None:
@@ -110,6 +121,7 @@ def test_an_unknown_outcome_is_asked_about_and_can_be_run_again(tmp_path: Path) 
         (["publish"], "say one of --approve, --reject and --run-again"),
         (["publish", "--approve", "--reject"], "say one of --approve, --reject and --run-again"),
         (["price", "--approve", "--data", "{"], "--data is no JSON: "),
+        (["price", "--approve", "--data", "[" * 100_000], "--data is no JSON: "),
         (["publish", "--run-again", "--data", "1"], "--data goes with --approve or --reject"),
         (["publish", "--run-again"], "RunAgain answers whether an at_most_once step took effect"),
         (["draft", "--approve"], "step 'draft' of execution 'x' has no open question"),

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -9,11 +10,14 @@ import pytest
 
 from ares import (
     Approve,
+    Context,
     Execution,
     ExecutionStatus,
+    Plugin,
     Reject,
     RunAgain,
     Runtime,
+    Step,
     StepContext,
     StepSpec,
     Workflow,
@@ -33,6 +37,11 @@ from ares.stores.volatile import VolatileStore
 from tests.engine.helpers import LIMIT, Barrier, Gate, Task, Threads, eventually, single, statuses, types_of
 
 Make = Callable[..., Runtime]
+
+
+@attrs.frozen
+class Sum:
+    amount: int
 
 
 def asks(*keys: str) -> Workflow:
@@ -86,6 +95,36 @@ def test_one_at_rest_holds_no_thread_of_its_own_and_keeps_its_claim(runtime: Mak
     with pytest.raises(UsageError, match="e0"):
         other.resume("e0", asks())
     assert rt.summary("e0").owner != ""
+
+
+def test_the_result_of_one_at_rest_has_the_warnings_of_its_walk(runtime: Make, store: str | None) -> None:
+    class Broken(Plugin):
+        name = "broken"
+
+        def before_step(self, ctx: Context, execution_id: str, step: Step) -> None:
+            raise ValueError("boom")
+
+    rt = runtime(store, plugins=[Broken()])
+    handle = rt.submit(asks("x"), execution_id="e")
+    said = "plugin 'broken': before_step raised ValueError: boom"
+
+    at_rest = handle.result(LIMIT)
+    rt.answer(at_rest.interrupts[0], Approve(1))
+
+    assert at_rest.warnings == (said,)
+    assert handle.result(LIMIT).warnings == (said, said)
+
+
+def test_an_answer_that_cannot_be_read_is_a_warning_of_what_rests_on(runtime: Make, tmp_path: Path) -> None:
+    knowing = asks()
+    knowing.types = (Sum,)
+    with runtime(str(tmp_path / "a.db")) as rt:
+        rt.run(knowing, execution_id="e")
+        rt.answer("e", Approve(Sum(3)), step="ask")
+    with runtime(str(tmp_path / "a.db"), workflows=[asks()]) as rt:
+        [handle] = rt.recover()
+        eventually(lambda: any("cannot be read" in each for each in handle.result(LIMIT).warnings))
+        assert handle.status is ExecutionStatus.WAITING
 
 
 def test_whoever_waits_after_an_answer_waits_for_what_follows(runtime: Make, store: str | None) -> None:
@@ -354,6 +393,57 @@ def test_an_answer_to_what_ended_unanswered_says_how_it_ended(runtime: Make, sto
 
     with pytest.raises(QuestionNotFoundError, match="CANCELLED"):
         rt.answer(question, Approve())
+
+
+def test_what_was_answered_once_asked_anew_and_closed_was_not_answered(runtime: Make, store: str | None) -> None:
+    rt = runtime(store)
+    rt.answer(rt.run(asks(), execution_id="e").interrupts[0], Approve())
+    rt.resume("e", asks())
+    rt.resume("e", asks(), rerun=("ask",))
+    rt.cancel("e")
+    rt.resume("e", asks())
+
+    with pytest.raises(QuestionNotFoundError, match="CANCELLED"):
+        rt.answer("e", Approve(), step="ask")
+
+
+def test_an_answer_for_another_round_is_told_which_one_asks(runtime: Make, store: str | None) -> None:
+    rt = runtime(store)
+    rt.run(asks(), execution_id="e")
+
+    with pytest.raises(QuestionNotFoundError, match="round 7 was named, and it asks in round 1"):
+        rt.answer("e", Approve(), step="ask", round=7)
+
+
+def test_the_step_that_asks_may_be_named_by_its_function(runtime: Make, store: str | None) -> None:
+    wf = Workflow("w")
+
+    @wf.step
+    def ask(ctx: StepContext) -> Any:
+        return ctx.interrupt("k", "?")
+
+    rt = runtime(store)
+    rt.run(wf, execution_id="e")
+
+    rt.answer("e", Approve(3), step=ask)
+
+    assert rt.resume("e", wf).output(ask) == 3
+
+
+def test_a_function_is_no_name_where_the_workflow_is_unknown(runtime: Make, tmp_path: Path) -> None:
+    with runtime(str(tmp_path / "a.db")) as rt:
+        rt.run(asks(), execution_id="e")
+    with runtime(str(tmp_path / "a.db")) as rt, pytest.raises(UsageError, match=r"'asks'.*name the step by its path"):
+        rt.answer("e", Approve(), step=lambda: None)
+
+
+@pytest.mark.parametrize("step", [3, ["ask"], b"ask"])
+def test_what_is_no_path_of_a_step_is_refused(runtime: Make, step: Any) -> None:
+    rt = runtime()
+    rt.run(asks(), execution_id="e")
+
+    with pytest.raises(UsageError, match="the path of the step that asks, or its function"):
+        rt.answer("e", Approve(), step=step)
 
 
 @pytest.mark.parametrize("given", ["yes", None, True, Approve, object()])
