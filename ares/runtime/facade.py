@@ -11,6 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import attrs
+
 from ares.bus import PluginBus
 from ares.bus.health import PluginHealth
 from ares.context import StepContext
