@@ -1,4 +1,8 @@
-"""How threads of ares wait: for as long as they like and not longer, and a queue with one reader who does."""
+"""How threads of ares wait: for as long as they like and not longer, for something to be so or for what others leave.
+
+A Ctrl-C may hit the main thread between any two lines of what it does here, and nothing of it stays locked. That is why
+there is no ``threading.Event`` and no ``threading.Condition``: both lock in Python code, and a ``KeyboardInterrupt``
+between two lines of it (``Condition.__enter__`` and ``__exit__`` of CPython 3.11) leaves them locked for ever."""
 
 import threading
 import time
@@ -33,6 +37,49 @@ def ring(bell: threading.Lock) -> None:
         bell.release()
 
 
+class Latch:
+    """As ``threading.Event``, and may be interrupted by a Ctrl-C."""
+
+    __slots__ = ("_bells", "_is_set")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        #: What those sleep on who wait.
+        self._bells: dict[threading.Lock, None] = {}
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Set it and wake all who wait. Never blocks. Of an interruption they wake when it is set once more, or a
+        little later."""
+        self._is_set = True
+        for bell in tuple(self._bells):
+            ring(bell)
+
+    def clear(self) -> None:
+        """Take it back."""
+        self._is_set = False
+
+    def wait(self, timeout: float) -> bool:
+        """Wait up to ``timeout`` seconds for it to be set; returns whether it is."""
+        if self._is_set:
+            return True
+        until = time.monotonic() + timeout
+        longest = longest_wait()
+        bell = new_bell()
+        try:
+            self._bells[bell] = None
+            while timeout > 0 and not self.is_set():
+                if bell.acquire(timeout=min(timeout, longest)):
+                    break  # it was set, and perhaps taken back since
+                timeout = until - time.monotonic()
+        finally:
+            self._bells.pop(bell, None)
+        return self._is_set
+
+
 class Postbox(Generic[T]):
     """Any thread puts, one takes.
 
@@ -48,9 +95,13 @@ class Postbox(Generic[T]):
         self._bell = new_bell()
 
     def put(self, item: T) -> None:
-        """Leave something for the reader. Never blocks."""
-        self._items.append(item)
-        ring(self._bell)
+        """Leave something for the reader. Never blocks. What an interruption leaves in it is seen at once, too."""
+        try:
+            self._items.append(item)
+            ring(self._bell)
+        except BaseException:  # of a Ctrl-C, before or after
+            ring(self._bell)
+            raise
 
     def get(self, timeout: float = 0.0) -> T:
         """Take what was left first, waiting for it up to ``timeout`` seconds.

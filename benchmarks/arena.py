@@ -23,7 +23,7 @@ from ares.bus import PluginState
 from ares.errors import InjectedError, InjectedPanic, InterceptorError, RecordedError, StoreError
 from ares.plugins import ArenaReport, FaultKind, FiredFault
 from ares.stores.sqlite import SqliteStore
-from benchmarks.ring import ALL_WAYS, EXTRA, SUBJECTS, TIMEOUT, Ring, Subject, problems_of
+from benchmarks.ring import ALL_WAYS, EXTRA, OF_PEERS, SUBJECTS, TIMEOUT, Ring, Subject, problems_of
 
 #: Seconds that one run may take, whatever hangs in it: each plugin hangs once at most before it is left out, and the
 #: machine may be busy with other things.
@@ -104,7 +104,7 @@ def _unnamed(ring: Ring, cell: Cell, result: WorkflowResult | None) -> list[str]
     if cell.call == "start" and health.state is not PluginState.FAILED:
         problems.append(f"it is {health.state}")
     # Peers and those who are asked besides tell their caller; events and stop may come too late for a result.
-    is_told = cell.call not in ("stop", "on_event", "advise_route", "recommend") and f"{name}.{cell.call}" not in EXTRA
+    is_told = cell.call not in {"stop", "on_event", *OF_PEERS} and f"{name}.{cell.call}" not in EXTRA
     if is_told and result is not None and not any(repr(name) in warning for warning in result.warnings):
         problems.append(f"no warning names it: {result.warnings}")
     return problems

@@ -18,6 +18,7 @@ from ares import (
     Capability,
     EventFilter,
     HookPolicy,
+    Loop,
     Plugin,
     RecoveryPolicy,
     RouteAdvice,
@@ -38,13 +39,13 @@ from ares.plugins import (
     ExpressionRouter,
     FallbackRouter,
     InterruptPlugin,
+    LoopPlugin,
     MemoryRouter,
     ObserverPlugin,
     Rule,
     StrategyEvolution,
     ToolPlugin,
 )
-from ares.records import ExecutionOutcome, ExecutionState, ExecutionStatus
 from ares.stores.volatile import VolatileStore
 
 #: Seconds that a call may take to a plugin that is to hang, and to any other: however busy the machine is, none but
@@ -181,28 +182,19 @@ SUBJECTS: Final = (
     Subject("expression", ("route",), "x", ("route",)),
     Subject("fallback", ("route",)),
     Subject("recovery", ("should_recover",)),
+    Subject("loop", ("should_execute_round", "on_round_end")),
     Subject("rounds", ("should_execute_round", "on_round_end")),
 )
 BY_NAME: Final = {subject.name: subject for subject in SUBJECTS}
 
-#: Calls that the engine does not make by itself in this workflow; the arena makes them, as any plugin could.
+#: Calls that peers make in this workflow, and hear of what comes of them: no warning of a result does.
+OF_PEERS: Final = frozenset({"advise_route", "recommend", "record_outcome", "flush"})
+
+#: Calls that nobody makes by himself in this workflow; the arena makes them, as any plugin could.
 EXTRA: Final[Mapping[str, tuple[str, Capability, Callable[[str], tuple[Any, ...]]]]] = {
-    "checkpoint.flush": ("flush", Capability.CHECKPOINT, lambda run: (run,)),
     "checkpoint.flush_all": ("flush_all", Capability.CHECKPOINT, lambda _: ()),
     "watcher.flush": ("flush", Capability.OBSERVER, lambda run: (run,)),
-    "strategy.record_outcome": ("record_outcome", Capability.EVOLUTION, lambda run: (_outcome(run),)),
-    "strategies.record_outcome": ("record_outcome", Capability.EVOLUTION, lambda run: (_outcome(run),)),
-    "rounds.should_execute_round": ("should_execute_round", Capability.LOOP, lambda run: (2, _state(run))),
-    "rounds.on_round_end": ("on_round_end", Capability.LOOP, lambda run: (1, _state(run))),
 }
-
-
-def _state(run: str) -> ExecutionState:
-    return ExecutionState(run, "ring", "", 1, {}, {})
-
-
-def _outcome(run: str) -> ExecutionOutcome:
-    return ExecutionOutcome(run, "ring", ExecutionStatus.COMPLETED, 1, 0.0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 # --- the workflow ----------------------------------------------------------------------------------------------------
@@ -228,8 +220,9 @@ class Bodies:
 
 
 def workflow(bodies: Bodies) -> Workflow:
-    """A map beside four branch points and a step that has to be recovered."""
-    wf = Workflow("ring")
+    """A map beside four branch points and a step that has to be recovered, in a loop that is asked after one round
+    whether it goes on: ``loop`` says yes, ``rounds`` says no, if it lives."""
+    wf = Workflow("ring", loop=Loop(2))
     wf.add(StepSpec("numbers", lambda: list(range(WORKERS))))
 
     def square(ctx: StepContext, item: int) -> int:
@@ -314,6 +307,7 @@ class Ring:
             ExpressionRouter([Rule(lambda output, _: output == "x", "x_left")]),
             FallbackRouter([Silent()]),
             BasicRecoveryPlugin(["flaky"]),
+            LoopPlugin(),
             Rounds(),
         ]
 
@@ -322,7 +316,7 @@ class Ring:
         return self.runtime.run(self.workflow)
 
     def ask_extra(self, run: str, names: Sequence[str] = tuple(EXTRA)) -> list[BaseException]:
-        """Make the calls that the engine does not make. Returns what they failed with."""
+        """Make the calls that nobody else makes. Returns what they failed with."""
         failed: list[BaseException] = []
         for name in names:
             plugin = name.partition(".")[0]

@@ -6,6 +6,14 @@ Without inputs it audits the standard library of the running interpreter. The wo
 (one that cannot be measured becomes a line of the report, never the end of the run), branches on whether a function is
 above the threshold, and writes a Markdown report. The same tree gives the same bytes.
 
+Three inputs ask for more:
+
+- ``wanted=50``: rounds lower the threshold until at least so many functions are above it.
+- ``publish_to=public/audit.md``: a human is asked, and only after a Yes the report is published there. The command ends
+  with exit code 3 meanwhile; ``ares answer ID publish --approve`` in any terminal, then ``ares resume``.
+- ``layout=by_function`` or ``layout=by_file``: how the functions are listed. Without it, router plugins decide, as in
+  ``learning_audit.py``; where there are none, it is by function.
+
 ``complexity`` is McCabe's cyclomatic complexity, counted as radon counts it; ``_DECISIONS`` is the whole table. ``loc``
 is the number of lines as ``str.splitlines`` sees them, which is radon's ``loc`` too. How a function is counted:
 
@@ -26,9 +34,9 @@ import tokenize
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
-from ares import Input, ItemFailure, Workflow
+from ares import Input, ItemFailure, Loop, StepContext, StepSpec, Workflow
 from ares.errors import RecordedError
 
 WORST = 20
@@ -152,11 +160,14 @@ def _silence_the_parser() -> None:
 
 workflow = Workflow(
     "code_audit",
-    version="1",
+    version="2",
     inputs={
         "root": Input(Path, default=Path(sysconfig.get_path("stdlib"))),
         "report": Input(Path, default=Path("code_audit.md")),
         "threshold": Input(int, default=10),
+        "wanted": Input(int, default=0),
+        "layout": Input(Literal["by_function", "by_file"] | None, default=None),
+        "publish_to": Input(Path | None, default=None),
         # When given, each measuring adds a line to this file: whoever counts them sees what was measured twice.
         "effects": Input(Path | None, default=None),
     },
@@ -195,42 +206,101 @@ def totals(measure: list[Figures | ItemFailure]) -> dict[str, int | float]:
     }
 
 
+def is_enough(enough: bool) -> bool:
+    """Whether the round that ended was the last."""
+    return enough
+
+
+# What a round is to learn from the one before is a variable: the threshold that was too high, and whether it was not.
+tightening = Workflow(
+    "tightening",
+    inputs={"measure": list, "threshold": int, "wanted": int},
+    variables={"limit": None, "enough": False},
+    loop=Loop(until=is_enough),
+)
+
+
+@tightening.step(writes=("limit", "enough"))
+def lower(
+    ctx: StepContext, measure: list[Figures | ItemFailure], threshold: int, wanted: int, limit: int | None
+) -> int:
+    """The threshold of this round: first the one that was asked for, then the next that lets more functions through.
+
+    So each round finds at least one function more, and there are no more than ``wanted`` beside the first.
+    """
+    complexities = [hotspot["complexity"] for hotspot in _each_function(measure)]
+    if limit is not None:
+        threshold = max(complexity for complexity in complexities if complexity <= limit) - 1
+    above = sum(complexity > threshold for complexity in complexities)
+    ctx.set("limit", threshold)
+    ctx.set("enough", above >= min(wanted, len(complexities)))
+    return threshold
+
+
+# It has its inputs by their names: what was measured is handed on as it is, and not journaled again.
+workflow.add(StepSpec("tighten", workflow=tightening))
+
+
 def which_way(hotspots: list[Hotspot]) -> str:
     """The branch that tells the reader what was found."""
     return "worst" if hotspots else "all_clear"
 
 
 @workflow.step(branches=("worst", "all_clear"), router=which_way)
-def hotspots(measure: list[Figures | ItemFailure], threshold: int) -> list[Hotspot]:
+def hotspots(measure: list[Figures | ItemFailure], tighten: dict[str, int]) -> list[Hotspot]:
     """The functions above the threshold, the most complex first."""
-    above = [hotspot for hotspot in _each_function(measure) if hotspot["complexity"] > threshold]
+    above = [hotspot for hotspot in _each_function(measure) if hotspot["complexity"] > tighten["lower"]]
     return sorted(above, key=lambda hotspot: -hotspot["complexity"])  # stable: as found among equals
 
 
-@workflow.step
-def worst(hotspots: list[Hotspot], threshold: int) -> str:
-    """The report's section on the most complex functions."""
+def as_asked(layout: str | None) -> str | None:
+    """The layout that was asked for; None leaves it to the router plugins."""
+    return layout
+
+
+@workflow.step(branches=("by_function", "by_file"), router=as_asked, on_no_route="all")
+def worst(hotspots: list[Hotspot]) -> dict[str, int]:
+    """What is to be laid out, in figures that a router can go by. Where nobody decides, both layouts are made."""
+    return {"functions": len(hotspots), "files": len({_file(each) for each in hotspots})}
+
+
+@workflow.step(depends_on=[worst])
+def by_function(hotspots: list[Hotspot], tighten: dict[str, int]) -> str:
+    """The report's section on the most complex functions, a row each."""
     rows = [f"| {each['complexity']} | {_cell(each['name'])} | {_cell(each['where'])} |" for each in hotspots[:WORST]]
-    opening = f"{_count(len(hotspots), 'function')} above {threshold}; the most complex ({len(rows)}):"
+    opening = f"{_count(len(hotspots), 'function')} above {tighten['lower']}; the most complex ({len(rows)}):"
     return "\n".join([opening, "", "| complexity | function | where |", "| ---: | --- | --- |", *rows])
 
 
+@workflow.step(depends_on=[worst])
+def by_file(hotspots: list[Hotspot], tighten: dict[str, int]) -> str:
+    """The same, with a row for each file that has some; those with the most come first."""
+    files: dict[str, list[int]] = {}
+    for each in hotspots:
+        files.setdefault(_file(each), []).append(each["complexity"])
+    most = sorted(files.items(), key=lambda file: -len(file[1]))[:WORST]  # stable: the most complex first
+    rows = [f"| {len(found)} | {max(found)} | {_cell(file)} |" for file, found in most]
+    many = f"{_count(len(hotspots), 'function')} above {tighten['lower']} in {_count(len(files), 'file')}"
+    opening = f"{many}; the files with the most ({len(rows)}):"
+    return "\n".join([opening, "", "| functions | most complex | file |", "| ---: | ---: | --- |", *rows])
+
+
 @workflow.step
-def all_clear(hotspots: list[Hotspot], threshold: int) -> str:  # noqa: ARG001 - a branch depends on its branch point
+def all_clear(hotspots: list[Hotspot], tighten: dict[str, int]) -> str:  # noqa: ARG001 - a branch depends on its branch point
     """The report's section on the most complex functions when none is above the threshold."""
-    return f"No function above {threshold}."
+    return f"No function above {tighten['lower']}."
 
 
 @workflow.step
-def write_report(
+def draft(
     root: Path,
-    report: Path,
     totals: dict[str, int | float],
     measure: list[Figures | ItemFailure],
-    worst: str | None,
+    by_function: str | None,
+    by_file: str | None,
     all_clear: str | None,
-) -> Path:
-    """Writes the report and returns where it is. Its reader sees the old one or the new one, never a part."""
+) -> str:
+    """The report. Of two layouts that nobody chose between, the first is taken."""
     failures = [f"- {_code(str(each.item))}: {_reason(each)}" for each in measure if isinstance(each, ItemFailure)]
     lines = [
         "# Code audit",
@@ -243,13 +313,34 @@ def write_report(
         "",
         "## Worst functions",
         "",
-        worst or all_clear or "",
+        by_function or by_file or all_clear or "",
         "",
         "## Files not measured",
         "",
         *(failures or ["None."]),
     ]
-    return _replace(report.absolute(), "\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
+
+
+@workflow.step
+def write_report(report: Path, draft: str) -> Path:
+    """Writes the report and returns where it is. Its reader sees the old one or the new one, never a part."""
+    return _replace(report.absolute(), draft)
+
+
+def is_to_be_published(publish_to: Path | None) -> bool:
+    """Whether there is anything to ask."""
+    return publish_to is not None
+
+
+@workflow.step(condition=is_to_be_published)
+def publish(ctx: StepContext, draft: str, report: Path, publish_to: Path, totals: dict[str, int | float]) -> Path:
+    """Publishes the report once a human said Yes. It is the text that there was when the question was asked, whatever
+    became of the file since, and the place that the question named, wherever the run is resumed.
+    """
+    place = ctx.once("place", publish_to.absolute)
+    ctx.interrupt("publish", f"Publish {report} as {place}?", totals)
+    return _replace(place, draft)
 
 
 # --- small helpers -----------------------------------------------------------------------------
@@ -262,6 +353,10 @@ def _each_function(measured: list[Figures | ItemFailure]) -> Iterator[Hotspot]:
         for function, complexity in figures["functions"].items():
             name, _, line = function.rpartition(":")
             yield Hotspot(where=f"{figures['path']}:{line}", name=name, complexity=complexity)
+
+
+def _file(hotspot: Hotspot) -> str:
+    return hotspot["where"].rpartition(":")[0]
 
 
 def _reason(failure: ItemFailure) -> str:

@@ -19,7 +19,10 @@ from radon.raw import analyze
 import ares
 from ares.errors import RecordedError
 from examples import code_audit
+from tests.cli.command import ROOT, Ended, finish, forked, lines_of, start, wait_until
+from tests.cli.command import ares as command
 
+AUDIT = ROOT / "examples" / "code_audit.py"
 STDLIB = Path(sysconfig.get_path("stdlib"))
 
 
@@ -323,3 +326,188 @@ def test_a_root_that_is_no_directory_fails_the_run_by_name(runtime: ares.Runtime
 
     assert result.status == "FAILED"
     assert "nowhere is not a directory" in str(result.error)
+
+
+def test_without_more_inputs_the_report_is_what_it_always_was_and_nobody_is_asked(
+    runtime: ares.Runtime, tree: Path, tmp_path: Path
+) -> None:
+    (tree / "package" / "broken.py").unlink()
+    inputs = {"root": tree, "report": tmp_path / "report.md", "threshold": 2}
+
+    result = runtime.run(code_audit.workflow, inputs=inputs).raise_for_status()
+
+    assert (
+        (tmp_path / "report.md").read_text()
+        == f"""# Code audit
+
+`{tree}`
+
+| total | |
+| --- | ---: |
+| files | 3 |
+| files not measured | 0 |
+| lines | 8 |
+| functions | 3 |
+| mean complexity | 2.33 |
+
+## Worst functions
+
+2 functions above 2; the most complex (2):
+
+| complexity | function | where |
+| ---: | --- | --- |
+| 3 | `Busy.work` | `package/busy.py:2` |
+| 3 | `odd` | `package/odd\\|name?.py:1` |
+
+## Files not measured
+
+None.
+"""
+    )
+    assert result.steps["tighten/lower"].round == 1
+    assert result.steps["publish"].reason == "condition"
+
+
+# --- rounds that lower the threshold -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limits", "above"),
+    [
+        (0, [10], 0),
+        (1, [10, 2], 2),
+        (3, [10, 2, 0], 3),
+        (99, [10, 2, 0], 3),
+    ],
+)
+def test_rounds_lower_the_threshold_until_enough_functions_are_above_it(
+    runtime: ares.Runtime, tree: Path, tmp_path: Path, wanted: int, limits: list[int], above: int
+) -> None:
+    inputs = {"root": tree, "report": tmp_path / "report.md", "wanted": wanted}
+
+    result = runtime.run(code_audit.workflow, inputs=inputs, execution_id="audit").raise_for_status()
+
+    ended = [each for each in runtime.execution("audit").events() if each.type == "step.completed"]
+    rounds = [each.payload["output"] for each in ended if each.payload.get("path") == "tighten/lower"]
+    assert rounds == limits
+    assert len(result.outputs["hotspots"]) == above
+    assert f" above {limits[-1]}" in (tmp_path / "report.md").read_text()
+
+
+def test_the_rounds_end_when_a_variable_says_enough(runtime: ares.Runtime) -> None:
+    measured = [code_audit.Figures(path="a.py", loc=9, functions={f"f:{each}": each for each in (2, 3, 5, 8)})]
+    inputs = {"measure": measured, "threshold": 1_000_000, "wanted": 3}
+
+    result = runtime.run(code_audit.tightening, inputs=inputs, execution_id="rounds").raise_for_status()
+
+    history = runtime.checkpoint("rounds").loop_history
+    assert [(each.round, each.exit_reason) for each in history] == [(1, ""), (2, ""), (3, ""), (4, "until")]
+    assert result.variables == {"limit": 2, "enough": True}
+
+
+# --- two layouts -------------------------------------------------------------------------------
+
+
+def test_the_functions_are_listed_as_was_asked(runtime: ares.Runtime, tree: Path, tmp_path: Path) -> None:
+    inputs = {"root": tree, "report": tmp_path / "report.md", "threshold": 0, "layout": "by_file"}
+
+    result = runtime.run(code_audit.workflow, inputs=inputs).raise_for_status()
+
+    text = (tmp_path / "report.md").read_text()
+    assert "3 functions above 0 in 3 files; the files with the most (3):" in text
+    assert "| 1 | 3 | `package/busy.py` |" in text
+    assert result.steps["by_function"].reason == "not_taken: worst"
+
+
+def test_where_nobody_decides_both_layouts_are_made_and_the_first_is_taken(
+    runtime: ares.Runtime, tree: Path, tmp_path: Path
+) -> None:
+    inputs = {"root": tree, "report": tmp_path / "report.md", "threshold": 0}
+
+    result = runtime.run(code_audit.workflow, inputs=inputs).raise_for_status()
+
+    assert {"by_function", "by_file"} <= result.outputs.keys()
+    assert result.outputs["by_function"] in (tmp_path / "report.md").read_text()
+
+
+# --- published after a Yes ---------------------------------------------------------------------
+
+
+def begin(tree: Path, tmp_path: Path) -> Ended:
+    """A run by the command line, up to its question."""
+    words = ["--store", "audit.db", "--id", "x", "-i", f"root={tree}", "-i", "publish_to=public/audit.md"]
+    return forked("run", AUDIT, *words, cwd=tmp_path)
+
+
+def test_a_run_that_is_to_publish_ends_with_3_and_has_published_nothing(tree: Path, tmp_path: Path) -> None:
+    ended = begin(tree, tmp_path)
+
+    assert ended.code == 3
+    assert f"ares: publish asks: Publish code_audit.md as {tmp_path / 'public' / 'audit.md'}?" in ended.said
+    assert (tmp_path / "code_audit.md").exists()
+    assert not (tmp_path / "public").exists()
+    [question] = forked("questions", "--store", "audit.db", "--json", cwd=tmp_path).document["questions"]
+    assert question["payload"]["functions"] == 3
+
+
+def test_a_report_is_published_after_a_yes_from_another_process_though_the_first_was_killed(
+    tree: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "service.py"
+    program.write_text(
+        "import sys, threading\n"
+        "from pathlib import Path\n"
+        "from ares import Runtime\n"
+        "from examples.code_audit import workflow\n"
+        "root, effects, place = map(Path, sys.argv[1:])\n"
+        "with Runtime('audit.db') as runtime:\n"
+        "    inputs = {'root': root, 'effects': effects, 'publish_to': place}\n"
+        "    runtime.submit(workflow, inputs, execution_id='x').wait(40)\n"
+        "    Path('rests').touch()\n"
+        "    threading.Event().wait(40)\n"
+    )
+    service = start(tree, "effects", "public/audit.md", cwd=tmp_path, program=(str(program),))
+    try:
+        wait_until((tmp_path / "rests").exists, "the question")
+    finally:
+        service.kill()
+        finish(service)
+    report = (tmp_path / "code_audit.md").read_bytes()
+    (tmp_path / "code_audit.md").write_text("what somebody else wrote meanwhile")
+
+    said = command("answer", "x", "publish", "--approve", "--store", "audit.db", cwd=tmp_path)
+    went_on = forked("resume", "x", AUDIT, "--store", tmp_path / "audit.db", cwd=tree)
+
+    assert said.code == 0, said.err
+    assert went_on.code == 0, went_on.err
+    assert f"publish: {tmp_path / 'public' / 'audit.md'}" in went_on.out.splitlines()
+    assert (tmp_path / "public" / "audit.md").read_bytes() == report
+    assert sorted(lines_of(tmp_path / "effects")) == code_audit.discover(tree)  # nothing was measured twice
+
+
+def test_a_yes_is_kept_when_publishing_fails(runtime: ares.Runtime, tree: Path, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    inputs = {"root": tree, "report": tmp_path / "report.md", "publish_to": place}
+    [question] = runtime.run(code_audit.workflow, inputs=inputs, execution_id="x").interrupts
+    runtime.answer(question, ares.Approve())
+
+    failed = runtime.resume("x", code_audit.workflow)
+    place.rmdir()
+    result = runtime.resume("x", code_audit.workflow).raise_for_status()
+
+    assert isinstance(failed.error, IsADirectoryError)
+    assert result.output(code_audit.publish) == place
+    assert place.read_bytes() == (tmp_path / "report.md").read_bytes()
+
+
+def test_after_a_no_the_report_stays_where_it_is_and_the_run_completes(tree: Path, tmp_path: Path) -> None:
+    begin(tree, tmp_path)
+
+    forked("answer", "x", "publish", "--reject", "--feedback", "not yet", "--store", "audit.db", cwd=tmp_path)
+    went_on = forked("resume", "x", AUDIT, "--store", "audit.db", cwd=tmp_path)
+
+    assert went_on.code == 0
+    assert "ares: publish was rejected" in went_on.said
+    assert went_on.out == f"write_report: {tmp_path / 'code_audit.md'}\n"
+    assert not (tmp_path / "public").exists()

@@ -18,7 +18,7 @@ from ares.cli.outcome import report
 from ares.cli.session import Session
 from ares.cli.store import IN_PROCESS, existing_store
 from ares.cli.target import load
-from ares.engine.engine import new_id
+from ares.engine.beginning import new_id
 from ares.engine.execution import Execution
 from ares.engine.options import Durability
 from ares.engine.results import WorkflowResult

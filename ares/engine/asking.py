@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Of so many steps that wait the fact that a walk rests tells the paths.
 TOLD_PATHS = 16
+#: Seconds in which an answer comes in that was recorded in this process, where the store does its work.
+_ON_ITS_WAY = 1.0
 
 Given = Approve | Reject | RunAgain
 
@@ -92,6 +94,8 @@ class Asking:
         self._serial = 0
         #: Whether there is nothing left to do, unless a message that is there already says otherwise.
         self._is_about_to = False
+        #: Until when what is on its way to the walk is waited for.
+        self._stirs_by: float | None = None
 
     # --- what is open -----------------------------------------------------------------------------------------
 
@@ -118,7 +122,7 @@ class Asking:
         if driver.over.is_set() or driver.cutting.is_stopping:
             return
         self._carry_out(request, done)
-        driver.heard_answer(request.name)
+        driver.outside.heard_answer(request.name)
 
     def _carry_out(self, request: Request, done: Callable[[int], None]) -> None:
         driver = self._driver
@@ -157,18 +161,27 @@ class Asking:
     def look_again(self) -> None:
         """A message came in: whether there is something to do is another question now."""
         self._is_about_to = False
+        self._stirs_by = None
 
-    @property
-    def is_about_to_rest(self) -> bool:
-        """Whether the walk rests unless something is in the mail."""
-        return self._is_about_to
+    def next_at(self) -> float | None:
+        """When ``rest`` is to be called again if nothing is in the mail, in seconds of the monotonic clock."""
+        return time.monotonic() if self._is_about_to else self._stirs_by
 
     def rest(self) -> None:
-        """There is nothing to do but wait for answers; called again if nothing is in the mail either."""
-        if not self._is_about_to:
-            self._is_about_to = True
-            return
+        """There is nothing to do but wait for answers; called again if nothing is in the mail either.
+
+        Nor while an answer or a cancel from this process is on its way, which the journal brings on another thread:
+        what was recorded before the walk rests is carried out before it does. If that takes long, that the walk waits
+        is journaled all the same, so that a store which has failed is found out.
+        """
         driver = self._driver
+        if not self._is_about_to:
+            if driver.outside.is_about_to_stir:
+                self._stirs_by = self._stirs_by or time.monotonic() + _ON_ITS_WAY
+                if time.monotonic() < self._stirs_by:
+                    return
+            self._is_about_to, self._stirs_by = True, None
+            return
         self._is_about_to = False
         self.is_resting = True
         self._serial += 1
@@ -186,9 +199,10 @@ class Asking:
 
     def stir(self) -> None:
         """Something happens: the walk does not rest any more."""
+        self.look_again()
         if self.is_resting:
             self.is_resting = False
-            self._driver.idle.clear()
+            self._driver.outside.idle.clear()
             self._driver.clocks.go_on()
 
     def rest_on(self) -> None:
@@ -205,12 +219,12 @@ class Asking:
                 driver.cutting.fail(ticket.error or _no_commit(driver.execution_id))
                 return
             driver.warn(f"that it waits is not stored: {ticket.error}")
-        if driver.owner is not None or driver.cutting.is_stopping:
+        if driver.cutting.is_stopping or (driver.owner is not None and not driver.outside.is_about_to_stir):
             driver.finish(ExecutionStatus.WAITING)
-            return
-        for problem in driver.bus.warnings(driver.execution_id):
-            driver.warn(problem)  # its result can be looked at from now on
-        driver.come_to_rest()
+        elif driver.owner is None:
+            for problem in driver.bus.warnings(driver.execution_id):
+                driver.warn(problem)  # its result can be looked at from now on
+            driver.outside.come_to_rest()
 
 
 def _no_commit(execution_id: str) -> StoreError:

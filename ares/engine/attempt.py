@@ -48,11 +48,13 @@ class Attempt:
     def __init__(self, driver: "Driver", work: Work, number: int, variables: ContextVars) -> None:
         self.driver = driver
         self.work = work
+        #: What is done.
+        self.kind = work.kind
         self.instance = work.instance
         self.epoch = work.epoch
         self.number = number
         #: Whether its body was parked, and runs again with the answer.
-        self.goes_on = work.kind is WorkKind.BODY and work.instance.phase is Phase.ANSWERED
+        self.goes_on = self.kind is WorkKind.BODY and work.instance.phase is Phase.ANSWERED
         #: What its body asks: it is to end now.
         self.asked: Asked | None = None
         self.timeout = work.instance.node.spec.timeout
@@ -81,11 +83,6 @@ class Attempt:
         self._cut: _Cut | None = None
         self._asking: set[str] = set()
         self._context: StepContext | None = None
-
-    @property
-    def kind(self) -> WorkKind:
-        """What is done."""
-        return self.work.kind
 
     @property
     def path(self) -> str:
@@ -366,6 +363,6 @@ class _Cut:
 
     def apply(self, driver: "Driver") -> None:
         if self.for_good:
-            driver.request_cancel(self.reason)
+            driver.outside.request_cancel(self.reason)
         else:
-            driver.request_stop(self.reason, self.grace)
+            driver.outside.request_stop(self.reason, self.grace)

@@ -9,7 +9,8 @@ import attrs
 
 from ares.engine.driver import REPLACEMENT
 from ares.engine.replay import Nodes, codec_for, nodes_of
-from ares.errors import DefinitionError
+from ares.errors import DefinitionError, ExecutionConflictError, UsageError
+from ares.journal.protocol import ExecutionRow
 from ares.values import Codec
 from ares.workflow import Call, Graph, Workflow, bind_call
 
@@ -69,6 +70,25 @@ class Definitions:
             if workflow_id in self._seen:
                 self._seen.move_to_end(workflow_id)
             return self._seen.get(workflow_id)
+
+    def of(self, row: ExecutionRow, workflow: Workflow | None) -> Definition:
+        """The definition that an execution goes on with: that of ``workflow``, or the one last seen.
+
+        Raises:
+            ExecutionConflictError: the execution is of another workflow.
+            UsageError: none was given, and none was seen.
+        """
+        if workflow is not None:
+            if workflow.id != row.workflow_id:
+                raise ExecutionConflictError(row.execution_id, f"another workflow, {row.workflow_id!r}")
+            return self.define(workflow)
+        known = self.known(row.workflow_id)
+        if known is None:
+            raise UsageError(
+                f"the definition of workflow {row.workflow_id!r} is needed for execution {row.execution_id!r}: "
+                "pass it, or name it in Runtime(workflows=[...])"
+            )
+        return known
 
     def _bind_agents(self, graph: Graph) -> dict[Any, Call]:
         calls: dict[Any, Call] = {}

@@ -135,7 +135,7 @@ class Dispatch:
             if not self._hold_place():
                 return True
             self._let_begin(self._let_pass.popleft())
-        while not (walk.is_idle() or driver.is_barred or self._runs_alone() or self._awaits_order()):
+        while not (walk.is_idle() or driver.outside.is_barred or self._runs_alone() or self._awaits_order()):
             if not self._hold_place():
                 return True
             work = walk.next_work()
@@ -205,8 +205,8 @@ class Dispatch:
     def _heard(self, attempt: Attempt, verdict: Answer | None, *, inline: bool = False) -> bool:
         """The interceptors have spoken. Returns whether the attempt may begin here and now."""
         driver, instance = self._driver, attempt.instance
-        driver.heed()
-        if driver.is_asked_to_stop or not _may_begin(attempt):
+        driver.outside.heed()
+        if driver.outside.is_asked_to_stop or not _may_begin(attempt):
             self._give_up(attempt)  # whatever they said
             return False
         if verdict is None and inline:
@@ -236,7 +236,7 @@ class Dispatch:
         """From here on whoever cancels tells the attempt so itself. If a cancel is on its way already, it is given up
         until that is a fact, which decides what becomes of it."""
         attempt.is_waiting = False
-        if not self._driver.is_barred:
+        if not self._driver.outside.is_barred:
             return True
         self._give_up(attempt)
         self._driver.walk.put_back(attempt.work)

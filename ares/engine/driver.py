@@ -4,19 +4,16 @@ Everything in here but the methods marked *any thread* runs on one thread: the o
 all submitted walks share. Others reach it by ``post``. A worker posts the outcome of its attempt; the owner gives it to
 the journal, applies it, and lets its consequences happen once it is committed (``sync``), or at once.
 
-How work gets a thread is told in ``ares.engine.dispatch``, how it comes to an early end in ``ares.engine.cutting``,
-what plugins hear of it in ``ares.engine.telling``, and how humans are asked in ``ares.engine.asking``.
+What other threads may ask of a walk is told in ``ares.engine.outside``, how work gets a thread in
+``ares.engine.dispatch``, how it comes to an early end in ``ares.engine.cutting``, what plugins hear of it in
+``ares.engine.telling``, and how humans are asked in ``ares.engine.asking``.
 """
 
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import Context as ContextVars
 from typing import Any
-
-import attrs
 
 from ares.engine.asking import Asking
 from ares.engine.attempt import Attempt
@@ -25,27 +22,26 @@ from ares.engine.crew import Crew
 from ares.engine.cutting import Cutting
 from ares.engine.dispatch import Dispatch
 from ares.engine.feed import Place
-from ares.engine.histories import Histories
 from ares.engine.jobs import TELLING, Answer
 from ares.engine.ledger import Ledger
-from ares.engine.options import CANCEL_GRACE, COMMIT_TIMEOUT, Options
-from ares.engine.pool import WorkerPool
+from ares.engine.options import COMMIT_TIMEOUT
+from ares.engine.outside import Outside
 from ares.engine.results import Kept
 from ares.engine.rounds import Rounds
+from ares.engine.setting import Setting
 from ares.engine.tally import Tally
 from ares.engine.telling import Telling
 from ares.engine.timers import Timers
 from ares.engine.variables import Values
 from ares.errors import StoreError, WalkError
-from ares.journal.protocol import ExecutionLog, Request, Ticket
-from ares.plugin.engine_bus import EngineBus
+from ares.journal.protocol import Ticket
+from ares.postbox import Latch
 from ares.records import ExecutionStatus
-from ares.values import Codec
 from ares.walk import facts as f
 from ares.walk.judge import Failure, judge
 from ares.walk.state import Instance
 from ares.walk.table import Phase
-from ares.walk.walk import CutShort, RetryIn, StartTimer, Walk, Work, WorkKind
+from ares.walk.walk import CutShort, RetryIn, StartTimer, Work, WorkKind
 from ares.workflow import Call
 
 #: What a piece of work comes to.
@@ -53,38 +49,6 @@ Outcome = f.InstanceFact | f.RoundEnded
 
 #: With a step: its replacement among the calls of agents.
 REPLACEMENT = "replacement"
-
-
-@attrs.define(eq=False)
-class Setting:
-    """What a walk is given to work with.
-
-    ``warnings`` are the journal's, ``variables`` the caller's context. ``is_bounded``: something else may end the walk,
-    the timeout of a step that it is nested in, so that its own thread must not get stuck in a body.
-    """
-
-    execution_id: str
-    walk: Walk
-    log: ExecutionLog
-    codec: Codec | None
-    options: Options
-    pool: WorkerPool
-    bus: EngineBus
-    calls: Mapping[Any, Call]
-    metadata: Mapping[str, str]
-    variables: ContextVars
-    remembered: dict[tuple[str, int, int, str], Any]
-    keeps_references: bool
-    warnings: Sequence[str] = ()
-    is_submitted: bool = False
-    is_bounded: bool = False
-    after_crash: bool = False
-    #: What is journaled of the execution already and was not told yet, with the number of the first.
-    opening: tuple[int, Sequence[f.Fact]] = (1, ())
-    histories: Histories | None = None
-    #: Knows the classes of the workflow, whether or not anything is encoded; and when the open questions were asked.
-    reader: Codec = attrs.field(factory=Codec)
-    asked_at: Mapping[str, int] = attrs.field(factory=dict)
 
 
 class Driver:
@@ -116,6 +80,7 @@ class Driver:
         self.clocks = Clocks(self.timers)
         self.crew = Crew(setting.pool, self.timers)
         self.tally = Tally()
+        self.outside = Outside(self)
         self.cutting = Cutting(self)
         self.asking = Asking(self, setting.reader, setting.asked_at)
         self.rounds = Rounds(self)
@@ -136,22 +101,8 @@ class Driver:
         self._end_ticket: Ticket | None = None
         #: Until when the thread of submitted walks has put it aside.
         self.scheduled_at: float | None = None
-        # Shared with other threads, under the lock:
-        self._lock = threading.Lock()
-        #: A stop is on its way to the owner.
-        self._stop_asked = False
-        #: A cancel is being recorded: nothing begins.
-        self._cancel_flag = False
-        #: Why it is to be cancelled, once that is recorded and until it is a fact.
-        self._cancel_reason: str | None = None
-        self._ending = False
-        #: How many answers are about to come in from this process, by name.
-        self._expected = Counter[str]()
-        self._callbacks: list[Callable[[], None]] = []
         # Written by the owner before ``over`` is set, read by others after:
-        self.over = threading.Event()
-        #: Set while it rests, and once it is over.
-        self.idle = threading.Event()
+        self.over = Latch()
         self.error: BaseException | None = None
         #: The thread that walks, where it is the caller's.
         self.owner: int | None = None
@@ -189,81 +140,9 @@ class Driver:
         """Free the calling worker's place while it waits for a nested run."""
         return self._pool.lend()
 
-    def flag_cancel(self) -> bool:
-        """Start nothing more, because a cancel is about to be recorded; False when the execution has ended."""
-        with self._lock:
-            if self._ending or self.over.is_set():
-                return False
-            self._cancel_flag = True
-            self.idle.clear()
-            return True
-
-    def unflag_cancel(self) -> None:
-        """The cancel could not be recorded after all."""
-        with self._lock:
-            self._cancel_flag = self._cancel_reason is not None
-        self.post(self.asking.rest_on)
-
-    def expect_answer(self, name: str) -> None:
-        """An answer is about to be recorded: until it was heard, or ``expect_no_answer`` says that it never will be,
-        the walk does not rest for those who wait for it."""
-        with self._lock:
-            if not self.over.is_set():
-                self._expected[name] += 1
-                self.idle.clear()
-
-    def expect_no_answer(self, name: str) -> None:
-        """It could not be recorded after all."""
-        self.post(self.heard_answer, name)
-
-    def heard_answer(self, name: str) -> None:
-        """On the owner's thread. What follows from an answer has begun, or nothing does."""
-        with self._lock:
-            self._expected[name] -= 1
-            self._expected = +self._expected  # others may have answered whom nobody here expected
-        self.asking.rest_on()
-
-    def confirm_cancel(self, reason: str) -> None:
-        """The cancel is recorded: whatever ends from now on, the execution does not complete."""
-        with self._lock:
-            if self._cancel_reason is not None or self.walk.state.cancelled is not None:
-                return  # what runs now is the clean-up
-            self._cancel_reason = reason
-        for attempt in self.crew.all():
-            if not attempt.is_waiting:
-                attempt.cancel("cancelled", for_good=True)
-        self.wake()
-
-    def request_cancel(self, reason: str) -> None:
-        """Cancel a nested run with its parent, whose cancel is recorded already."""
-        if self.flag_cancel():
-            self.confirm_cancel(reason)
-
-    def on_request(self, request: Request, done: Callable[[int], None]) -> None:
-        """A request came in from outside."""
-        if request.kind == "cancel" and self.flag_cancel():
-            # An inline body holds up the owner; it is asked to end here and now.
-            self.confirm_cancel(request.body)
-        self.post(self.asking.carry_out if request.kind == "answer" else self.cutting.carry_out, request, done)
-
-    def request_stop(self, reason: str, grace: float = CANCEL_GRACE) -> None:
-        """Stop in good order: nothing begins, what runs has ``grace`` seconds, the rest is cut short."""
-        self._stop_asked = True
-        for attempt in self.crew.all():
-            attempt.cancel(reason, grace=grace)  # an inline body holds up the owner; it is asked to end here and now
-        self.post(self.cutting.stop, reason, grace)
-
     def wake(self) -> None:
         """Have the owner look for what it can do."""
         self.post(_nothing)
-
-    def when_idle(self, fn: Callable[[], None]) -> None:
-        """Call ``fn`` once the walk rests or is over; at once if it is so."""
-        with self._lock:
-            if not self.idle.is_set():
-                self._callbacks.append(fn)
-                return
-        fn()
 
     def warn(self, message: str) -> None:
         """Something went wrong beside the walk."""
@@ -312,7 +191,7 @@ class Driver:
         """Do what can be done now without waiting. Returns a piece of work that the owner is to run itself."""
         if self.over.is_set():
             return None
-        self.heed()
+        self.outside.heed()
         self.timers.fire()
         if self.walk.waits() or self.clocks.has_halted:
             self.clocks.adjust()
@@ -323,25 +202,10 @@ class Driver:
             return None
         if has_errands or self._early is not None:
             return None
-        if self.is_barred:
+        if self.outside.is_barred:
             self.dispatch.want_no_place()
             return None
         return self.dispatch.next()
-
-    @property
-    def is_asked_to_stop(self) -> bool:
-        """Whether a stop is on its way, or under way: nothing begins any more."""
-        return self._stop_asked or self.cutting.is_stopping
-
-    @property
-    def is_barred(self) -> bool:
-        """Whether a cancel is recorded, or about to be, and is no fact yet: then nothing begins."""
-        return self._cancel_flag and self.walk.state.cancelled is None
-
-    def heed(self) -> None:
-        """Make a recorded cancel a fact, before anything else becomes one."""
-        if self._cancel_reason is not None:
-            self.cutting.cancel(self._cancel_reason)
 
     def turn(self) -> None:
         """One turn of a submitted walk, whose thread runs no work itself."""
@@ -352,7 +216,7 @@ class Driver:
 
     def next_at(self) -> float | None:
         """When ``pump`` has something to do even if no message comes, in seconds of the monotonic clock."""
-        return time.monotonic() if self.asking.is_about_to_rest else self.timers.next_at()
+        return min(filter(None, (self.asking.next_at(), self.timers.next_at())), default=None)
 
     # --- what comes back ----------------------------------------------------------------------------------
 
@@ -362,7 +226,7 @@ class Driver:
 
     def answered(self, attempt: Attempt, answer: Answer, *, inline: bool = False) -> None:
         """An attempt that was closed came to this."""
-        self.heed()
+        self.outside.heed()
         self.crew.leave(attempt)
         instance = attempt.instance
         if attempt.kind in TELLING:
@@ -378,7 +242,7 @@ class Driver:
         if attempt.kind is WorkKind.ASK:
             self._was_asked(instance, answer)
         elif isinstance(answer, Failure):
-            if self.is_asked_to_stop:
+            if self.outside.is_asked_to_stop:
                 return  # it was asked to end: how it failed is no judgement on the step, which runs again
             fact: f.InstanceFact = judge(instance, answer, stopping=self.cutting.bars(instance))
             self.hand_over(fact, instance, inline=inline)
@@ -459,7 +323,7 @@ class Driver:
         return False
 
     def _committed(self, fact: Outcome, instance: Instance, held: list[Place], tells: bool, ticket: Ticket) -> None:
-        self.heed()
+        self.outside.heed()
         self.unsettled = max(0, self.unsettled - 1)
         if ticket.error is not None:
             self.telling.feed.release(held, is_lost=True)
@@ -512,8 +376,7 @@ class Driver:
     # --- the end -----------------------------------------------------------------------------------------------
 
     def _end(self, ended: f.Ended, facts: Sequence[f.Fact]) -> None:
-        with self._lock:
-            self._ending = True  # from here on it is too late for a cancel
+        self.outside.end()
         error = "" if ended.error is None else str(ended.error)
         self._end_ticket = self.ledger.append(facts, status=ended.status, error=error)
         self._end_ticket.add_callback(lambda _: self.post(self.conclude))
@@ -557,25 +420,19 @@ class Driver:
         try:
             self._on_finish(self)
         finally:
-            self.over.set()
-            self.come_to_rest()
+            self.tell_over()
 
-    def come_to_rest(self) -> None:
-        """Nothing happens until an answer comes in, or ever."""
-        with self._lock:
-            if not self.over.is_set() and (self._expected or self.is_barred):
-                return  # something is about to happen
-            self.idle.set()
-            callbacks, self._callbacks = self._callbacks, []
-        for fn in callbacks:
-            fn()
+    def tell_over(self) -> None:
+        """Let everybody know that the walk is over; once more, of an interruption."""
+        self.over.set()
+        self.outside.come_to_rest()
 
     def check_progress(self) -> None:
         """Come to rest if all that is left waits for answers. Raise if the walk can never move again: a defect, found
         instead of a hang."""
         waits = self.crew or self.unsettled or self.timers.pending > self.clocks.ticking or self._early is not None
         waits = waits or self.dispatch.is_in_line or self.cutting.is_stopping or self.asking.is_resting
-        if waits or self.over.is_set() or self.is_barred or self._ending or not self.walk.is_idle():
+        if waits or self.over.is_set() or self.outside.is_barred or self.outside.is_too_late or not self.walk.is_idle():
             return
         if self.walk.waits():
             self.asking.rest()

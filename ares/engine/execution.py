@@ -72,7 +72,7 @@ class Execution:
         """Whether nothing happens any more: it ended, waits for answers, or was interrupted."""
         driver = self._walk()
         if driver is not None:
-            return driver.idle.is_set()
+            return driver.outside.idle.is_set()
         return self._host.status_of(self.id) not in (ExecutionStatus.RUNNING, ExecutionStatus.PENDING)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -92,7 +92,7 @@ class Execution:
                 if driver is None:
                     threading.Event().wait(min(left, _POLL))
                 else:
-                    driver.idle.wait(min(left, longest_wait()))
+                    driver.outside.idle.wait(min(left, longest_wait()))
         return True
 
     def result(self, timeout: float | None = None) -> WorkflowResult:
@@ -127,7 +127,7 @@ class Execution:
         if driver is None:
             thread.start()
         else:
-            driver.when_idle(lambda: _start(thread))
+            driver.outside.when_idle(lambda: _start(thread))
 
     def _call_back(self, fn: Callable[["Execution"], object]) -> None:
         try:
@@ -165,7 +165,7 @@ class Execution:
             if driver is None:
                 threading.Event().wait(_POLL)
             else:
-                driver.idle.wait(_POLL)
+                driver.outside.idle.wait(_POLL)
 
     def _walk(self) -> Driver | None:
         """The walk in this process: the present one, or the last, unless the execution has gone on without it."""

@@ -97,7 +97,9 @@ def _interrupt(driver: Driver, mail: Mail) -> None:
         # It was interrupted between two facts, perhaps: resuming sorts that out.
         notices.say("DEBUG", "execution {} was interrupted in a transition: {!r}", driver.execution_id, error)
     finally:
-        if not driver.over.is_set():
+        if driver.over.is_set():
+            driver.tell_over()  # it may have been interrupted in that
+        else:
             driver.cutting.crash(KeyboardInterrupt())
 
 

@@ -151,8 +151,13 @@ class WorkerPool:
         seat = Seat(job)
         with self._lock:
             worker = seat.worker = self._idle.pop() if self._idle else self._new_worker()
-            self._held[owner] -= 1  # and nothing may come between this and the next line
-            worker.seats.put(seat)
+            try:
+                worker.seats.put(seat)
+                self._held[owner] -= 1
+            except BaseException:  # of a Ctrl-C: whether the worker has the seat or not, the place is still held
+                seat.is_abandoned = True
+                self._workers.discard(worker)
+                raise
         return seat
 
     def abandon(self, seat: Seat) -> bool:

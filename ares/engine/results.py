@@ -31,8 +31,9 @@ from ares.records import (
 from ares.walk.conclude import first_failure, rejected_in, unfinished
 from ares.walk.facts import Asked
 from ares.walk.judge import describe
+from ares.walk.parts import DONE
 from ares.walk.rounds import dismantle
-from ares.walk.state import DONE, Instance, Scope, State, find
+from ares.walk.state import Instance, Scope, State, find
 from ares.walk.table import STATUS, Phase
 from ares.workflow import Workflow
 
@@ -117,6 +118,8 @@ class Kept:
         self.state = state
 
     def __del__(self) -> None:
+        if "state" not in self.__dict__:
+            return  # a Ctrl-C came before it had one
         dismantle(self.state.root)
         self.state.__dict__.clear()
 

@@ -104,7 +104,7 @@ class Rounds:
             return
         fact, body = said
         assert isinstance(fact, f.RoundEnded)
-        if fact.error is not None and driver.is_asked_to_stop:
+        if fact.error is not None and driver.outside.is_asked_to_stop:
             return  # it was asked to end: how it failed is no answer, and whoever resumes asks again
         stop = scope.stop
         if stop is not None and (fact.again or (fact.error is not None and stop in CUTTING)):

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from ares.errors import ReducerError
 from ares.walk.facts import Created
-from ares.walk.state import Instance, Scope, source_item
+from ares.walk.parts import source_item
+from ares.walk.state import Instance, Scope
 from ares.walk.table import Phase
 from ares.workflow.binding import Binding, BindingKind, Call
 from ares.workflow.reducers import combine

@@ -8,6 +8,8 @@ sleeps long, so that under a steady load nobody pays for waking it. The thread s
 import threading
 from collections.abc import Callable
 
+from ares.postbox import new_bell, ring
+
 #: Seconds of a brief sleep when nothing is due, and of a long one, which is only a bound: it is woken.
 _BRIEF = 0.02
 _LONG = 30.0
@@ -19,7 +21,8 @@ class Clerk:
     """The thread.
 
     Its owner calls ``awake``, ``sleep`` and ``must_wake`` under one lock of its own, so that to decide to sleep and to
-    ask for the sleeper to be woken exclude each other; ``wake`` and ``finish`` it calls outside.
+    ask for the sleeper to be woken exclude each other; ``wake`` and ``finish`` it calls outside. Whoever is to wake it
+    may be interrupted by a Ctrl-C before it does: the thread counts as asleep until it says itself that it is not.
 
     Args:
         turn: Does what is due and says for how many seconds the thread may sleep (from ``sleep``), 0 to be called again
@@ -30,7 +33,7 @@ class Clerk:
     def __init__(self, turn: Callable[[], float | None], name: str) -> None:
         self._turn = turn
         self._name = name
-        self._bell = threading.Event()
+        self._bell = new_bell()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._has_begun = False
@@ -50,7 +53,7 @@ class Clerk:
         self._idle = 0 if seconds is not None else self._idle + 1
         self._long = self._idle > 1
         self._asleep = True
-        self._bell.clear()
+        self._bell.acquire(blocking=False)
         if seconds is not None:
             return seconds
         return _LONG if self._long else _BRIEF
@@ -59,10 +62,7 @@ class Clerk:
         """Whether the caller has to call ``wake``, because of something new."""
         if self._thread is None or self._ended:
             return True  # wake() finds out whether there can be one
-        needed = self._asleep and (urgent or self._long)
-        if needed:
-            self._asleep = False
-        return needed
+        return self._asleep and (urgent or self._long)
 
     # --- outside it ---
 
@@ -78,7 +78,7 @@ class Clerk:
                 except RuntimeError:
                     return False
                 self._thread = thread
-        self._bell.set()
+        ring(self._bell)
         return True
 
     def finish(self, timeout: float = _LONG) -> None:
@@ -87,7 +87,7 @@ class Clerk:
             thread = self._thread
             if thread is None:
                 self._ended = True
-        self._bell.set()
+        ring(self._bell)
         if thread is None:
             while self._turn() is not None:
                 pass
@@ -107,7 +107,7 @@ class Clerk:
         try:
             while (pause := self._safe_turn()) is not None:
                 if pause > 0:
-                    self._bell.wait(pause)
+                    self._bell.acquire(timeout=pause)
         finally:
             with self._starting:
                 self._ended = True

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from ares.journal.inbox import Inbox
 from ares.journal.protocol import Store
+from ares.postbox import new_bell, ring
 
 #: Seconds that the thread sleeps when nothing is due any more. Only a bound: it is woken.
 _LONGEST = 30.0
@@ -49,10 +50,10 @@ class Heartbeat:
         self._after_beat = after_beat
         self._farewell = farewell
         self._on_warning = on_warning
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        #: Set when the inbox is to be read whatever the store says of changes.
-        self._look = threading.Event()
+        self._bell = new_bell()
+        self._is_stopping = False
+        #: Whether the inbox is to be read whatever the store says of changes.
+        self._must_look = False
         self._is_lost = False
         #: What went wrong last, "" since it went well: a warning is given once for a row of failures.
         self._trouble = ""
@@ -64,17 +65,17 @@ class Heartbeat:
 
     def look(self) -> None:
         """Have the inbox read now."""
-        self._look.set()
+        self._must_look = True
         self.wake()
 
     def wake(self) -> None:
         """Something is watched that was not."""
-        self._wake.set()
+        ring(self._bell)
 
     def stop(self, timeout: float) -> bool:
         """End the lease and close the store; False when that is still going on after ``timeout`` seconds."""
-        self._stopping.set()
-        self._wake.set()
+        self._is_stopping = True
+        ring(self._bell)
         if threading.current_thread() is not self._thread and self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
@@ -86,18 +87,17 @@ class Heartbeat:
     def _run(self) -> None:
         beat_at = time.monotonic() + self._beat_interval
         look_at = time.monotonic()
-        while not self._stopping.is_set():
+        while not self._is_stopping:
             now = time.monotonic()
             if now >= beat_at:
                 self._attempt(self._beat)
                 beat_at = math.inf if self._is_lost else now + self._beat_interval
             watched = self._inbox.is_watched()
-            if watched and (now >= look_at or self._look.is_set()):
+            if watched and (now >= look_at or self._must_look):
                 self._attempt(self._read_inbox)
                 look_at = now + self._poll_interval
             due = min(beat_at, look_at if watched else math.inf) - time.monotonic()
-            self._wake.wait(min(max(0.0, due), _LONGEST))
-            self._wake.clear()
+            self._bell.acquire(timeout=min(max(0.0, due), _LONGEST))
         self._attempt(self._farewell)
 
     def _attempt(self, work: Callable[[], None]) -> None:
@@ -119,11 +119,11 @@ class Heartbeat:
             self._on_warning(f"{self._store.name}: the lease is gone; what it claimed is lost")
 
     def _read_inbox(self) -> None:
-        if not self._look.is_set() and not self._store.changed():
+        if not self._must_look and not self._store.changed():
             return
-        self._look.clear()
+        self._must_look = False
         try:
             self._inbox.deliver()
         except BaseException:
-            self._look.set()  # the change has been seen, but not what it was
+            self._must_look = True  # the change has been seen, but not what it was
             raise

@@ -28,10 +28,9 @@ _APPLICATION_ID: Final = 0x61726578
 
 _FORMATS: Final[tuple[tuple[str, ...], ...]] = (
     (
-        # target: NULL while it is not known, empty if there was none, or not one alone.
         """CREATE TABLE asked (
             number INTEGER PRIMARY KEY AUTOINCREMENT, execution BLOB NOT NULL, path BLOB NOT NULL,
-            round INTEGER NOT NULL, place TEXT NOT NULL, words TEXT NOT NULL, vector BLOB, target BLOB,
+            round INTEGER NOT NULL, place TEXT NOT NULL, words TEXT NOT NULL, vector BLOB,
             asked_at INTEGER NOT NULL, UNIQUE (execution, path, round))""",
         """CREATE TABLE experiences (
             number INTEGER PRIMARY KEY AUTOINCREMENT, execution BLOB NOT NULL, began INTEGER NOT NULL,
@@ -77,11 +76,7 @@ def hashed(place: bytes, words: Iterable[str]) -> tuple[str, ...]:
 
 @attrs.frozen
 class Question:
-    """One decision that the memory was asked about.
-
-    ``asked_at`` is in nanoseconds since the epoch; ``previous`` is what was decided at the same path the round before,
-    empty if there was none, or nobody knows.
-    """
+    """One decision that the memory was asked about; ``asked_at`` is in nanoseconds since the epoch."""
 
     execution_id: str
     path: str
@@ -90,18 +85,15 @@ class Question:
     words: tuple[str, ...]
     vector: "array[float] | None"
     asked_at: int
-    previous: tuple[str, ...] = ()
 
 
 @attrs.frozen
 class Asked:
-    """A decision that is written down; ``target`` is what was decided, None while that is not known; ``asked_at`` is in
-    nanoseconds since the epoch."""
+    """A decision that is written down; ``asked_at`` is in nanoseconds since the epoch."""
 
     number: int
     path: str
     round: int
-    target: str | None
     asked_at: int
 
 
@@ -155,12 +147,6 @@ class Experiences:
         def work(connection: Connection) -> None:
             for each in questions:
                 key = (_bytes(each.execution_id), _bytes(each.path))
-                if each.previous:
-                    target = _bytes(each.previous[0]) if len(each.previous) == 1 else b""
-                    connection.execute(
-                        "UPDATE asked SET target = ? WHERE execution = ? AND path = ? AND round = ? AND target IS NULL",
-                        (target, *key, each.round - 1),
-                    )
                 vector = None if each.vector is None else each.vector.tobytes()
                 connection.execute(
                     "INSERT OR REPLACE INTO asked (execution, path, round, place, words, vector, asked_at)"
@@ -176,10 +162,8 @@ class Experiences:
 
         def work(connection: Connection) -> tuple[list[Asked], bool]:
             key = (_bytes(execution_id),)
-            rows = connection.execute(
-                "SELECT number, path, round, target, asked_at FROM asked WHERE execution = ?", key
-            )
-            asked = [Asked(n, _str(path), turn, None if to is None else _str(to), at) for n, path, turn, to, at in rows]
+            rows = connection.execute("SELECT number, path, round, asked_at FROM asked WHERE execution = ?", key)
+            asked = [Asked(number, _str(path), turn, at) for number, path, turn, at in rows]
             known = connection.execute("SELECT 1 FROM experiences WHERE execution = ? LIMIT 1", key).fetchone()
             return asked, known is not None
 

@@ -1,10 +1,15 @@
 """What became of the decisions of an execution, by its checkpoint: which branch each took, and how well it went."""
 
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from ares.plugins._experiences import Asked
-from ares.records import ExecutionStatus, ExperienceCheckpoint, StepStatus
+from ares.records import ExecutionStatus, ExperienceCheckpoint, RouteEntry, StepStatus
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: The executions that say something about the way they took.
 SCORED: Final = (ExecutionStatus.COMPLETED, ExecutionStatus.FAILED)
@@ -12,20 +17,40 @@ SCORED: Final = (ExecutionStatus.COMPLETED, ExecutionStatus.FAILED)
 
 def targets_of(asked: Sequence[Asked], checkpoint: ExperienceCheckpoint) -> dict[int, str]:
     """The branch that was taken, for each decision that was for one alone."""
-    last = {route.path: route.targets for route in checkpoint.route_history}
-    found = {}
+    routes: dict[str, list[RouteEntry]] = {}
+    for route in checkpoint.route_history:
+        routes.setdefault(route.path, []).append(route)
+    times: dict[str, list[int]] = {}
     for each in asked:
-        target = each.target
-        if target is None:
-            # A history does not tell rounds: its last entry is of the round in which the step stands.
-            step = checkpoint.step_states.get(each.path)
-            targets = last.get(each.path, ())
-            stands = step is not None and step.status is StepStatus.COMPLETED and step.error is None
-            is_its = stands and step is not None and step.round == each.round and len(targets) == 1
-            target = targets[0] if is_its else ""
-        if target:
-            found[each.number] = target
+        times.setdefault(each.path, []).append(each.asked_at // 1_000)
+    for path, its in times.items():
+        its.sort()
+        routes[path] = sorted(routes.get(path, ()), key=lambda route: micros(route.timestamp))
+    found = {}
+    decided: Sequence[RouteEntry]
+    for each in asked:
+        step = checkpoint.step_states.get(each.path)
+        if step is not None and step.round == each.round:
+            stands = step.status is StepStatus.COMPLETED and step.error is None
+            decided = routes[each.path][-1:] if stands else []
+        else:  # of an earlier round, which completed
+            decided = _next(routes[each.path], each.asked_at // 1_000, times[each.path])
+        if decided and len(decided[0].targets) == 1:
+            found[each.number] = decided[0].targets[0]
     return found
+
+
+def _next(routes: Sequence[RouteEntry], asked_at: int, times: Sequence[int]) -> Sequence[RouteEntry]:
+    """The decision that followed on a question, before the next question: a history does not tell rounds."""
+    after = bisect_left(routes, asked_at, key=lambda route: micros(route.timestamp))
+    then = bisect_right(times, asked_at)
+    until = math.inf if then == len(times) else times[then]
+    return [route for route in routes[after : after + 1] if micros(route.timestamp) <= until]
+
+
+def micros(at: datetime | None) -> int:
+    """Microseconds since the epoch."""
+    return 0 if at is None else (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def score_of(status: ExecutionStatus, checkpoint: ExperienceCheckpoint) -> float:

@@ -21,7 +21,6 @@ import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from random import Random
 from typing import Any, Final
@@ -34,7 +33,7 @@ from ares.plugins._evidence import Evidence, cosine, normal, similarity
 from ares.plugins._experiences import NEAREST, Experiences, Question, hashed, place_of
 from ares.plugins._rendering import render
 from ares.plugins._rules import words as in_words
-from ares.plugins._verdicts import SCORED, score_of, targets_of
+from ares.plugins._verdicts import SCORED, micros, score_of, targets_of
 from ares.records import (
     ExecutionOutcome,
     ExecutionStatus,
@@ -53,8 +52,6 @@ _REST: Final = 5.0
 _CAUGHT_UP: Final = 100
 #: How similar embeddings are that have nothing in common, unless told otherwise.
 _UNLIKE: Final = 0.5
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: A text, as numbers that are close together for texts that mean the same.
 Embed = Callable[[str], Sequence[float]]
@@ -230,7 +227,6 @@ class ExperienceMemory(Plugin):
     def _question(self, state: RouteState) -> Question:
         rendering = render(self._about(state))
         place = place_of(state.workflow_id, state.step_id)
-        before = [route.targets for route in state.routes if route.path == state.path] if state.round > 1 else []
         return Question(
             state.execution_id,
             state.path,
@@ -239,7 +235,6 @@ class ExperienceMemory(Plugin):
             hashed(place, rendering.words),
             self._vector(state, rendering.text),
             time.time_ns(),
-            tuple(before[-1]) if before else (),
         )
 
     def _vector(self, state: RouteState, text: str) -> "array[float] | None":
@@ -368,7 +363,7 @@ class ExperienceMemory(Plugin):
             return
         ctx.journal.flush(execution_id)  # signals of other plugins, say
         checkpoint = ctx.journal.snapshot(execution_id)
-        began, ended = _micros(checkpoint.created_at), _micros(checkpoint.updated_at)
+        began, ended = micros(checkpoint.created_at), micros(checkpoint.updated_at)
         if status is None:
             # In another one of the same id, in another store say, it was asked before this began or after it ended.
             asked = [each for each in asked if began <= each.asked_at // 1_000 <= ended]
@@ -382,11 +377,6 @@ class ExperienceMemory(Plugin):
 
 def _output_and_variables(state: RouteState) -> Mapping[str, Any]:
     return {"output": state.output, "variables": dict(state.variables)}
-
-
-def _micros(at: datetime | None) -> int:
-    """Microseconds since the epoch."""
-    return 0 if at is None else (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def _number(value: object, argument: str, plugin: str, most: float) -> float:

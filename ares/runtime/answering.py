@@ -104,14 +104,14 @@ class Answering:
         """Leave an answer, unless there is one. If the walk is in this process, whoever waits for it from now on waits
         for what follows."""
         driver = self._live(execution_id)
-        if driver is not None:
-            driver.expect_answer(name)
         left = False
         try:
+            if driver is not None:
+                driver.outside.expect_answer(name)
             left = self._journal.request(execution_id, "answer", body, name)
         finally:
             if driver is not None and not left:
-                driver.expect_no_answer(name)
+                driver.outside.expect_no_answer(name)
         return left
 
     def _find(self, row: ExecutionRow, place: "Place", codec: Codec) -> f.Asked:

@@ -1,10 +1,13 @@
 """The arguments of a Runtime's calls, looked at before anything happens."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from ares.engine.attempt import Attempt
+from ares.engine.beginning import RunRequest, new_id
+from ares.engine.definitions import Definition
 from ares.errors import UsageError
 from ares.workflow.checks import text_problem
 
@@ -69,3 +72,33 @@ def run_metadata(value: Mapping[str, str] | None) -> dict[str, str]:
         if not isinstance(name, str) or not isinstance(text, str):
             raise UsageError(f"metadata must map str to str, not {name!r} to {text!r}")
     return found
+
+
+def run_request(
+    definition: Definition,
+    inputs: Mapping[str, Any] | None,
+    execution_id: str | None,
+    metadata: Mapping[str, str] | None,
+    timeout: float | None,
+    parent: Attempt | None,
+) -> RunRequest:
+    """What a run asks for.
+
+    Raises:
+        UsageError: the id, the timeout or the metadata cannot be one.
+        InputError: the inputs do not fit.
+    """
+    if execution_id is None:
+        execution_id = new_id()
+    check_id(execution_id)
+    check_timeout(timeout)
+    bound = definition.graph.workflow.bind_inputs(inputs)
+    parent_id = None if parent is None else parent.driver.execution_id
+    return RunRequest(execution_id, bound, run_metadata(metadata), timeout, parent_id)
+
+
+def paths_of(definition: Definition, rerun: str | Iterable[Any]) -> str | tuple[str, ...]:
+    """What ``rerun`` names, functions of steps as their ids."""
+    if isinstance(rerun, str):
+        return rerun
+    return tuple(definition.graph.workflow.step_id(r) if callable(r) else r for r in rerun)

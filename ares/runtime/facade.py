@@ -4,7 +4,6 @@ Nothing starts before it is needed: the constructor looks at a store's file and 
 and the threads come with ``start`` or the first run, in the process that makes it. A child of a fork makes its own.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -17,55 +16,35 @@ import attrs
 from ares.bus import PluginBus
 from ares.bus.health import PluginHealth
 from ares.context import StepContext
-from ares.engine.attempt import Attempt, current
+from ares.engine.attempt import current
+from ares.engine.beginning import Begun
 from ares.engine.decisions import Decision
 from ares.engine.definitions import Definition, Definitions
 from ares.engine.driver import Driver
-from ares.engine.engine import Begun, Engine, RunRequest, new_id
+from ares.engine.engine import Engine
 from ares.engine.execution import Execution
 from ares.engine.notices import notices
 from ares.engine.options import Durability, Options, StepsOn
-from ares.engine.replay import read
 from ares.engine.results import WorkflowResult
 from ares.engine.takeover import ResumeRequest
-from ares.errors import (
-    AresError,
-    ExecutionConflictError,
-    ExecutionExistsError,
-    RuntimeClosedError,
-    StoreError,
-    UsageError,
-)
+from ares.errors import RuntimeClosedError, StoreError, UsageError
 from ares.events import Event
-from ares.journal.protocol import ExecutionRow, Journal, Store
+from ares.journal.protocol import Journal, Store
 from ares.journal.writer import StoreJournal
 from ares.plugin.contracts import RuntimePlugin
 from ares.questions import Approve, Question, Reject, RunAgain
 from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
 from ares.runtime.answering import Answering, place_of
-from ares.runtime.checks import check_id, check_timeout, option, run_metadata, worker_count
+from ares.runtime.checks import check_timeout, option, paths_of, run_request, worker_count
 from ares.runtime.following import Following
 from ares.runtime.installed import chosen
 from ares.runtime.parts import Life, Parts
-from ares.runtime.plugging import with_defaults
+from ares.runtime.plugging import Plugins, with_defaults
 from ares.runtime.plugin_journal import RuntimeJournal
 from ares.runtime.reading import Reader, status_of
+from ares.runtime.recovery import Recovery, recover
 from ares.stores.opening import open_store
 from ares.workflow import Workflow
-
-
-@attrs.frozen
-class Recovery:
-    """What ``recover`` took up, and why it left what it left (execution id to reason)."""
-
-    taken: tuple[Execution, ...]
-    left: Mapping[str, str]
-
-    def __iter__(self) -> Iterator[Execution]:
-        return iter(self.taken)
-
-    def __len__(self) -> int:
-        return len(self.taken)
 
 
 class Runtime:
@@ -130,12 +109,9 @@ class Runtime:
         self.lease_timeout = lease_timeout
         self.warnings: list[str] = []
         self._life = Life(lambda: open_store(store), self._make_parts)
-        self._plugin_journal = RuntimeJournal(self._engine_here, self.checkpoint)
-        self._bus = PluginBus(
-            name=self._life.store_name, timeout=plugin_timeout, journal=self._plugin_journal, say=notices.say
-        )
-        self._bus_pid = os.getpid()
-        self._bus.register(*with_defaults(chosen(plugins), is_stored=store not in (None, ":memory:")))
+        journal = RuntimeJournal(self._engine_here, self.checkpoint)
+        residents = with_defaults(chosen(plugins), is_stored=store not in (None, ":memory:"))
+        self._plugins = Plugins(self._life.store_name, residents, plugin_timeout, journal)
 
     def __repr__(self) -> str:
         return f"<Runtime {self._life.store_name}>"
@@ -164,7 +140,7 @@ class Runtime:
         """Stop: nothing begins, what runs has ``timeout`` seconds, the rest is cut short, everything is committed and
         given back. Idempotent, always returns. From inside a step, or of a plugin, it only marks, and takes effect as
         that ends."""
-        if self._bus.is_inside():
+        if self._plugins.is_inside():
             self._life.close_soon(timeout)
             return
         self._life.close(timeout)
@@ -174,9 +150,7 @@ class Runtime:
     @property
     def bus(self) -> PluginBus:
         """Where its plugins live and events pass. In the child of a fork there is another one."""
-        if self._bus_pid != os.getpid():
-            self._bus, self._bus_pid = self._bus.renewed(self._plugin_journal), os.getpid()
-        return self._bus
+        return self._plugins.bus
 
     def health(self) -> Mapping[str, PluginHealth]:
         """How each plugin is, by name."""
@@ -184,7 +158,7 @@ class Runtime:
 
     def _engine(self) -> Engine:
         """The engine, started if it was not."""
-        if self._life.here() is None and self._bus.is_inside():
+        if self._life.here() is None and self._plugins.is_inside():
             raise UsageError("the Runtime is still starting its plugins: none of them can use it yet")
         return self._life.engine()
 
@@ -201,7 +175,7 @@ class Runtime:
         journal.start()
         bus = self.bus
         try:
-            bus = self._start_plugins()
+            bus = self._plugins.start()
             engine = Engine(journal, bus, self._options, self._agents, self._max_workers, self.warnings)
             for workflow in self._workflows:
                 engine.definitions.define(workflow)
@@ -210,17 +184,6 @@ class Runtime:
             journal.close(1.0)
             raise
         return Parts(journal, bus, engine)
-
-    def _start_plugins(self) -> PluginBus:
-        """Start the plugins; who does not start is named in ``health`` and in every result, unless it is required."""
-        if self.bus.has_stopped:  # an earlier start failed
-            self._bus = self._bus.renewed(self._plugin_journal)
-        try:
-            self._bus.start()
-        except ExceptionGroup:
-            if self._bus.has_stopped:
-                raise
-        return self._bus
 
     def _warn(self, message: str) -> None:
         self.warnings.append(message)  # logged with a result: a sink may block, and this is the journal's thread
@@ -255,14 +218,13 @@ class Runtime:
         """
         engine = self._engine()
         definition = engine.definitions.define(workflow)
-        parent = self._parent(engine)
+        parent = engine.parent()
         if parent is not None and execution_id is None:
             execution_id, if_exists = engine.nested_id(parent), "resume"
             engine.wait_for_previous(execution_id)
-        request = self._request(definition, inputs, execution_id, metadata, timeout, parent)
-        return self._walked(
-            engine, lambda: self._begin(engine, definition, request, if_exists, ExecutionStatus.RUNNING)
-        )
+        request = run_request(definition, inputs, execution_id, metadata, timeout, parent)
+        status = ExecutionStatus.RUNNING
+        return self._walked(engine, lambda: engine.beginning.new_or_again(definition, request, if_exists, status))
 
     def _walked(self, engine: Engine, begin: Callable[[], Begun | WorkflowResult]) -> WorkflowResult:
         """The result of what ``begin`` gives: walked here, unless it is one already."""
@@ -294,72 +256,11 @@ class Runtime:
         """As ``run``, but return as soon as the id and the inputs are committed."""
         engine = self._engine()
         definition = engine.definitions.define(workflow)
-        request = self._request(definition, inputs, execution_id, metadata, timeout, None)
+        request = run_request(definition, inputs, execution_id, metadata, timeout, None)
         with self._unless_closed():
-            begun = self._begin(engine, definition, request, if_exists, ExecutionStatus.PENDING)
+            begun = engine.beginning.new_or_again(definition, request, if_exists, ExecutionStatus.PENDING)
             driver = None if isinstance(begun, WorkflowResult) else engine.submit(begun)
         return Execution(self, request.execution_id, driver)
-
-    def _parent(self, engine: Engine) -> Attempt | None:
-        """The step that a run is nested in, if it is one of this Runtime's own."""
-        attempt = current.get()
-        if attempt is None or engine.live(attempt.driver.execution_id) is not attempt.driver:
-            return None
-        return attempt
-
-    def _request(
-        self,
-        definition: Definition,
-        inputs: Mapping[str, Any] | None,
-        execution_id: str | None,
-        metadata: Mapping[str, str] | None,
-        timeout: float | None,
-        parent: Attempt | None,
-    ) -> RunRequest:
-        if execution_id is None:
-            execution_id = new_id()
-        check_id(execution_id)
-        check_timeout(timeout)
-        bound = definition.graph.workflow.bind_inputs(inputs)
-        parent_id = None if parent is None else parent.driver.execution_id
-        return RunRequest(execution_id, bound, run_metadata(metadata), timeout, parent_id)
-
-    def _begin(
-        self,
-        engine: Engine,
-        definition: Definition,
-        request: RunRequest,
-        if_exists: str,
-        status: ExecutionStatus,
-    ) -> Begun | WorkflowResult:
-        if if_exists not in ("error", "resume"):
-            raise UsageError(f"if_exists must be 'error' or 'resume', not {if_exists!r}")
-        try:
-            return engine.begin_new(definition, request, status)
-        except ExecutionExistsError:
-            if if_exists == "error":
-                raise
-        self._check_same(engine, definition, request)
-        return engine.begin_again(definition, request.execution_id, ResumeRequest(timeout=request.timeout))
-
-    def _check_same(self, engine: Engine, definition: Definition, request: RunRequest) -> None:
-        """Refuse to go on with an execution that was begun with something else."""
-        row = engine.journal.execution(request.execution_id)
-        if row.workflow_id != definition.id:
-            raise ExecutionConflictError(request.execution_id, f"another workflow, {row.workflow_id!r}")
-        created = self._created(engine, definition, request.execution_id)
-        wanted = definition.codec.encode(dict(request.inputs)) if not engine.journal.keeps_references else None
-        if wanted is None:
-            same = created.inputs == request.inputs
-        else:
-            same = definition.codec.encode(dict(created.inputs)) == wanted
-        if not same:
-            raise ExecutionConflictError(request.execution_id, "other inputs")
-
-    @staticmethod
-    def _created(engine: Engine, definition: Definition, execution_id: str) -> Any:
-        entry = next(iter(engine.journal.entries(execution_id)))
-        return read(entry.kind, entry.path, entry.body, definition.codec)
 
     # --- going on -------------------------------------------------------------------------------------
 
@@ -393,10 +294,10 @@ class Runtime:
         """
         engine = self._engine()
         row = engine.journal.execution(execution_id)
-        definition = self._definition_of(engine, row, workflow)
+        definition = engine.definitions.of(row, workflow)
         check_timeout(timeout)
-        how = ResumeRequest(_paths(definition, rerun), reopen, accept_changes, timeout)
-        return self._walked(engine, lambda: engine.begin_again(definition, execution_id, how))
+        how = ResumeRequest(paths_of(definition, rerun), reopen, accept_changes, timeout)
+        return self._walked(engine, lambda: engine.beginning.again(definition, execution_id, how))
 
     @staticmethod
     def _told(result: WorkflowResult) -> WorkflowResult:
@@ -404,39 +305,9 @@ class Runtime:
             notices.say("WARNING", "execution {}: {}", result.execution_id, warning)
         return result
 
-    def _definition_of(self, engine: Engine, row: ExecutionRow, workflow: Workflow | None) -> Definition:
-        if workflow is not None:
-            if workflow.id != row.workflow_id:
-                raise ExecutionConflictError(row.execution_id, f"another workflow, {row.workflow_id!r}")
-            return engine.definitions.define(workflow)
-        known = engine.definitions.known(row.workflow_id)
-        if known is None:
-            raise UsageError(
-                f"the definition of workflow {row.workflow_id!r} is needed for execution {row.execution_id!r}: "
-                "pass it, or name it in Runtime(workflows=[...])"
-            )
-        return known
-
     def recover(self) -> Recovery:
         """Take up every execution that nobody walks and whose workflow is in ``workflows=``. Returns at once."""
-        engine = self._engine()
-        taken: list[Execution] = []
-        left: dict[str, str] = {}
-        known = {workflow.id: workflow for workflow in self._workflows}
-        statuses = (ExecutionStatus.PENDING, ExecutionStatus.RUNNING, ExecutionStatus.WAITING)
-        for row in reversed(engine.journal.executions(statuses=statuses)):
-            reason = _not_to_recover(row, known)
-            if reason is None:
-                try:
-                    definition = engine.definitions.define(known[row.workflow_id])
-                    begun = engine.begin_again(definition, row.execution_id, ResumeRequest())
-                    if isinstance(begun, Begun):
-                        taken.append(Execution(self, row.execution_id, engine.submit(begun)))
-                    continue
-                except AresError as error:
-                    reason = f"{type(error).__name__}: {error}"
-            left[row.execution_id] = reason
-        return Recovery(tuple(taken), left)
+        return recover(self, self._engine(), self._workflows)
 
     # --- from outside -----------------------------------------------------------------------------------
 
@@ -453,17 +324,7 @@ class Runtime:
         driver = engine.live(execution_id)
         if driver is None:
             return engine.journal.request(execution_id, "cancel", reason)
-        if not driver.flag_cancel():
-            return False
-        recorded = False
-        try:
-            recorded = engine.journal.request(execution_id, "cancel", reason)
-        finally:
-            if recorded:
-                driver.confirm_cancel(reason)
-            else:
-                driver.unflag_cancel()
-        return recorded
+        return driver.outside.cancel(reason, lambda: engine.journal.request(execution_id, "cancel", reason))
 
     def answer(
         self,
@@ -596,7 +457,7 @@ class Runtime:
 
     def check_may_wait(self) -> None:
         """Raise UsageError in a plugin of this Runtime: the hooks of what it waits for would wait for it."""
-        if self._bus.is_inside():
+        if self._plugins.is_inside():
             raise UsageError("a plugin cannot wait for a run of the Runtime that it lives on; submit() does not wait")
 
     def status_of(self, execution_id: str) -> ExecutionStatus:
@@ -621,29 +482,10 @@ class Runtime:
         if driver is not None and driver.over.is_set():
             return engine.result_of(driver)
         row = engine.journal.execution(execution_id)
-        definition = self._definition_of(engine, row, None)
-        stored = engine.stored_result(definition, execution_id, status_of(row))
+        definition = engine.definitions.of(row, None)
+        stored = engine.beginning.stored_result(definition, execution_id, status_of(row))
         return stored if driver is None else attrs.evolve(stored, warnings=driver.warnings)  # it rests
 
     def stored_events(self, execution_id: str, after: int = 0) -> Iterator[Event]:
         """The events of an execution as its journal has them now."""
         return self._reader().events(execution_id, after)
-
-
-def _paths(definition: Definition, rerun: str | Iterable[Any]) -> str | tuple[str, ...]:
-    """What ``rerun`` names, functions of steps as their ids."""
-    if isinstance(rerun, str):
-        return rerun
-    return tuple(definition.graph.workflow.step_id(r) if callable(r) else r for r in rerun)
-
-
-def _not_to_recover(row: ExecutionRow, known: Mapping[str, Workflow]) -> str | None:
-    if row.live:
-        return f"owned by {row.owner}"
-    if row.parent_id is not None:
-        return f"nested in {row.parent_id}, which goes on with it"
-    if row.status == ExecutionStatus.WAITING and not row.requests:
-        return "waits for an answer"
-    if row.workflow_id not in known:
-        return f"its workflow {row.workflow_id!r} is not in workflows="
-    return None

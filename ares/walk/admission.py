@@ -9,7 +9,8 @@ from typing import Final
 from ares.errors import IllegalTransition
 from ares.questions import AnswerAction, Cause, OnReject
 from ares.walk import facts as f
-from ares.walk.instance import NEW, Instance
+from ares.walk.instance import Instance
+from ares.walk.parts import NEW
 from ares.walk.stopping import may_begin
 from ares.walk.table import TRANSITIONS, Phase, Stimulus
 

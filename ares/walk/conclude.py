@@ -82,7 +82,7 @@ def unfinished(state: State) -> tuple[str, ...]:
 
 def rejected_in(state: State) -> tuple[str, ...]:
     """The steps and elements that a human said No to, and the steps that hold them."""
-    return tuple(i.path for i in state.instances() if _is_rejected(i))
+    return tuple(i.path for i in state.instances() if _is_rejected(i)) if state.was_refused else ()
 
 
 def _is_rejected(instance: Instance) -> bool:

@@ -10,7 +10,8 @@ from ares.walk import facts as f
 from ares.walk.agenda import Agenda, CutShort, Work, WorkKind
 from ares.walk.beginning import give_up, may_run, open_child, reconcile, retry
 from ares.walk.conclude import map_verdict
-from ares.walk.instance import CUTTING, NEW, Instance, Parts
+from ares.walk.instance import CUTTING, Instance
+from ares.walk.parts import NEW, Parts
 from ares.walk.questions import close, is_told, may_go_on, wait
 from ares.walk.stopping import may_begin, may_retry, takes_elements
 from ares.walk.table import FINAL, Phase

@@ -1,8 +1,10 @@
 """What is true of a walk between any two calls. Every test of the walk ends with ``check``."""
 
 from ares.errors import WalkError
-from ares.walk.instance import ACTIVE, BROKEN, DONE, Instance, Scope
+from ares.walk.instance import Instance, Scope
+from ares.walk.parts import ACTIVE, BROKEN, DONE
 from ares.walk.questions import is_told, rests
+from ares.walk.setback import holds_done_once
 from ares.walk.stopping import stop_of
 from ares.walk.table import FINAL, Phase
 from ares.walk.walk import Walk
@@ -91,7 +93,8 @@ def _check_reasons(scope: Scope, instance: Instance) -> None:
     deps = [scope.instances[d] for d in node.deps]
     # A branch point whose route is asked again is done for all but its branches.
     over = [d.phase in FINAL or (phase in FINAL and d.phase is Phase.ROUTING) for d in deps]
-    _must(all(over), where, "began before its dependencies ended")
+    stays = phase in FINAL and not all(over) and holds_done_once(scope, instance.path)
+    _must(all(over) or stays, where, "began before its dependencies ended")
     completed = [d.phase in (Phase.COMPLETED, Phase.ROUTING) for d in deps]
     if not instance.is_always:
         _must(not any(d.blocks for d in deps), where, "began although a dependency blocks")

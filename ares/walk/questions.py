@@ -10,8 +10,9 @@ from ares.questions import BEFORE_KEY, OUTCOME_KEY, AnswerAction, Cause, Interru
 from ares.walk import facts as f
 from ares.walk.admission import is_no
 from ares.walk.agenda import Agenda
-from ares.walk.instance import Instance, Parts, Scope
+from ares.walk.instance import Instance, Scope
 from ares.walk.judge import cut_short
+from ares.walk.parts import Parts
 from ares.walk.stopping import is_cut, stop_of
 from ares.walk.table import FINAL, Phase
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from ares.errors import IllegalTransition
 from ares.walk.facts import SetBack
-from ares.walk.instance import ACTIVE, NEW, Instance, Scope, inside_of, starts_inside
+from ares.walk.instance import Instance, Scope, inside_of, starts_inside
+from ares.walk.parts import ACTIVE, NEW
 from ares.walk.table import TRANSITIONS, Phase, Stimulus
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from ares.errors import UsageError
 from ares.walk.facts import REOPENED, SetBack
-from ares.walk.instance import DONE, Instance, Scope, starts_inside
+from ares.walk.instance import Instance, Scope, starts_inside
+from ares.walk.parts import DONE
 from ares.walk.state import State
 from ares.walk.table import Phase
 from ares.workflow.policies import Delivery, OnItemFailure
@@ -26,7 +27,13 @@ def failed_inside(scope: Scope) -> tuple[SetBack, ...]:
     An at_most_once step that completed stays: nobody named it.
     """
     entries = _of_scope(scope, (), (), (), failed=True)
-    return tuple(e for e in entries if not e.redo or not any(_is_done_once(i) for i in _with_inside(scope, e.path)))
+    return tuple(e for e in entries if not e.redo or not holds_done_once(scope, e.path))
+
+
+def holds_done_once(scope: Scope, path: str) -> bool:
+    """Whether a step did, or holds what did, what must not be done twice: then it stays although what it depends on is
+    tried again."""
+    return any(_is_done_once(instance) for instance in _with_inside(scope, path))
 
 
 def plan(state: State, rerun: str | Iterable[str], *, failed: bool) -> tuple[SetBack, ...]:

@@ -15,25 +15,13 @@ from ares.questions import AnswerAction, Cause
 from ares.walk import facts as f
 from ares.walk import rewind, rounds, stopping
 from ares.walk.admission import admit, is_no
-from ares.walk.instance import (
-    ACTIVE,
-    BROKEN,
-    DONE,
-    NEW,
-    NO_ANSWERS,
-    Instance,
-    Parts,
-    Scope,
-    find,
-    gathered,
-    inside_of,
-    source_item,
-)
+from ares.walk.instance import NO_ANSWERS, Instance, Scope, find, inside_of
+from ares.walk.parts import Parts, gathered
 from ares.walk.table import TRANSITIONS, Phase, Stimulus
 from ares.workflow.graph import Graph
 from ares.workflow.policies import Delivery
 
-__all__ = ["ACTIVE", "BROKEN", "DONE", "NEW", "Instance", "Parts", "Scope", "State", "find", "source_item"]
+__all__ = ["Instance", "Scope", "State", "find"]
 
 
 class State:
@@ -63,6 +51,8 @@ class State:
         self.unsure: set[str] = set()
         #: The answers that bodies are given, by path and key, with the epoch in which the instance was made fresh last.
         self.answers: dict[str, tuple[int, dict[str, f.Answered]]] = {}
+        #: Whether a human ever said No.
+        self.was_refused = False
         #: Those that wait for an answer, by path, in what is open.
         self.waiting: dict[str, Instance] = {}
         #: What becomes of a scope whose round is over when the next one begins.
@@ -304,6 +294,7 @@ class State:
         asked = instance.question
         assert asked is not None
         instance.answer = fact
+        self.was_refused = self.was_refused or fact.action is AnswerAction.REJECT
         if fact.action is AnswerAction.RUN_AGAIN:
             instance.granted += 1
             instance.retryable = True

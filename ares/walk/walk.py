@@ -52,6 +52,11 @@ from ares.workflow.graph import Graph
 __all__ = ["Command", "CutShort", "RetryIn", "StartTimer", "Walk", "Work", "WorkKind"]
 
 
+#: What follows from these is not simply what follows from where their instance stands. Of a start nothing does: that
+#: comes with the attempt's end.
+_OF_ITS_OWN_KIND = (f.Started, f.Continued, f.Asked, f.RoundEnded, f.CancelRequested, f.DeadlinePassed)
+
+
 class Walk:
     """Decides what follows from the facts of one execution. Owned by one thread; see the module's theory."""
 
@@ -74,6 +79,13 @@ class Walk:
 
     def settle(self, fact: f.Fact, instance: Instance | None = None) -> None:
         """Let the consequences of an applied fact happen."""
+        if isinstance(fact, _OF_ITS_OWN_KIND):
+            self._settle(fact, instance)
+        elif instance is not None and not rounds.is_past(instance):
+            self._agenda.follow(instance)
+        self._run()
+
+    def _settle(self, fact: f.Fact, instance: Instance | None) -> None:
         match fact:
             case f.CancelRequested():
                 self._sweep(self.state.root)
@@ -82,13 +94,8 @@ class Walk:
                 self._sweep(self.state.root if owner is None or owner.child is None else owner.child)
             case f.RoundEnded():
                 self._conclude(self.state.scope_of(fact))
-            case f.Started() | f.Continued():
-                pass  # what follows from the attempt's end is settled with that
-            case f.Asked() if instance is not None and instance.phase is not Phase.WAITING:
-                pass  # what follows from the answer, or whatever came first, is settled with that
-            case _ if instance is not None and not rounds.is_past(instance):
-                self._agenda.follow(instance)
-        self._run()
+            case f.Asked() if instance is not None and instance.phase is Phase.WAITING:
+                self._agenda.follow(instance)  # else what follows from the answer is settled with that
 
     def due(self, instance: Instance, epoch: int, attempt: int) -> None:
         """A retry's delay is over. Too late or twice is no harm."""

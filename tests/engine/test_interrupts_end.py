@@ -25,7 +25,9 @@ from ares.errors import (
     QuestionNotFoundError,
     StepCancelledError,
     StepTimeoutError,
+    StoreError,
 )
+from ares.stores.sqlite import SqliteStore
 from tests.engine.helpers import LIMIT, Barrier, Gate, eventually, hang, single, statuses
 
 Make = Callable[..., Runtime]
@@ -590,3 +592,61 @@ def test_a_question_before_a_single_step_is_seen_in_its_status(runtime: Make, st
 
     assert statuses(result) == {"body": "WAITING"}
     assert rt.checkpoint("e").step_states["body"].status is StepStatus.WAITING
+
+
+class LateInbox(SqliteStore):
+    """Requests are found only once it was journaled that the walk waits, or never; or after a moment, if it is not."""
+
+    def __init__(self, file: Any, moment: float, *, fails: bool = False) -> None:
+        super().__init__(file)
+        self.rests = threading.Event()
+        self.moment = moment
+        self.fails = fails
+
+    def append(self, appends: Any, *, sync: bool) -> Any:
+        if any(entry.kind == "waiting" for each in appends for entry in each.entries):
+            self.rests.set()
+            if self.fails:
+                raise OSError("gone")
+        return super().append(appends, sync=sync)
+
+    def requests(self, lease: int, after: int = 0) -> Any:
+        found = super().requests(lease, after)
+        if found and self.fails:
+            raise OSError("gone")
+        if found:
+            self.rests.wait(self.moment)
+        return found
+
+
+@pytest.mark.parametrize("steps_on", ["auto", "caller"])
+def test_an_answer_that_is_on_its_way_is_carried_out_before_the_walk_rests(
+    runtime: Make, tmp_path: Any, steps_on: str
+) -> None:
+    store = LateInbox(tmp_path / "a.db", moment=0.2)
+    rt = runtime(store, steps_on=steps_on, interrupt_handler=lambda question: rt.answer(question, Approve("told")))
+
+    assert rt.run(asks()).outputs["after"] == "told"
+    assert not store.rests.is_set()
+
+
+def test_an_answer_that_is_on_its_way_for_long_is_waited_for_at_rest(
+    runtime: Make, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ares.engine.asking._ON_ITS_WAY", 0.05)
+    store = LateInbox(tmp_path / "a.db", moment=LIMIT)
+    rt = runtime(store, interrupt_handler=lambda question: rt.answer(question, Approve("told")))
+
+    assert rt.run(asks()).outputs["after"] == "told"
+    assert store.rests.is_set()
+
+
+def test_a_store_that_fails_while_an_answer_is_on_its_way_ends_the_walk(
+    runtime: Make, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ares.engine.asking._ON_ITS_WAY", 0.05)
+    store = LateInbox(tmp_path / "a.db", moment=0.0, fails=True)
+    rt = runtime(store, interrupt_handler=lambda question: rt.answer(question, Approve("told")))
+
+    with pytest.raises(StoreError, match="gone"):
+        rt.run(asks())

@@ -29,7 +29,8 @@ from ares.records import (
 )
 from ares.walk import facts as f
 from ares.walk.judge import describe
-from ares.walk.state import DONE, Instance, State
+from ares.walk.parts import DONE
+from ares.walk.state import Instance, State
 from ares.walk.table import STATUS, Phase
 from ares.workflow import Graph, ItemFailure
 from tests.walk.driver import Driver, Weather

@@ -1,7 +1,8 @@
 """A workflow whose branches go well or not, and questions to a memory, for the tests of ``ExperienceMemory``.
 
 Also a program: ``python -m tests.plugins.experiences STORE MEMORY HOW ID...`` runs executions of those ids; HOW is
-``well``, ``dies`` (in the branch that it took) or ``dies at the end`` (when it is committed, and not learned from yet).
+``well``, ``dies`` (in the branch that it took), ``dies in round 2`` (of a loop) or ``dies at the end`` (when it is
+committed, and not learned from yet).
 """
 
 import os
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ares import Plugin, Runtime, Workflow
+from ares import Loop, Plugin, Runtime, StepContext, Workflow
 from ares.plugin import Capability, Context
 from ares.plugins import ExperienceMemory, MemoryRouter, Rule
 from ares.records import ExecutionOutcome, RouteAdvice, RouteState
@@ -48,6 +49,35 @@ def given(seen: Any = "sunny", bad: Sequence[str] = ()) -> dict[str, Any]:
 def always(way: str = "right") -> MemoryRouter:
     """Follows a memory, else goes one way."""
     return MemoryRouter([Rule(lambda output, variables: True, way, reason="otherwise")])
+
+
+def rounds(name: str, then: Callable[[int], Any] = lambda _round: None) -> Workflow:
+    """Three rounds, whose branch point returns 1, 2 and 3; ``then`` is called behind it."""
+    wf = Workflow(name, variables={"n": 1}, loop=Loop(3))
+
+    @wf.step(branches=WAYS)
+    def choose(n: int) -> int:
+        return n
+
+    @wf.step(writes="n", depends_on=[choose])
+    def left(ctx: StepContext, n: int) -> None:
+        then(ctx.round)
+        ctx.set("n", n + 1)
+
+    @wf.step(writes="n", depends_on=[choose])
+    def right(ctx: StepContext, n: int) -> None:
+        then(ctx.round)
+        ctx.set("n", n + 1)
+
+    return wf
+
+
+def odd_ones() -> MemoryRouter:
+    return MemoryRouter([Rule(lambda output, _: output % 2 == 1, "left"), Rule("True", "right")])
+
+
+def of_rounds(path: Path) -> ExperienceMemory:
+    return ExperienceMemory(path, evidence_min=1, about=lambda state: f"round{state.output}")
 
 
 def at(
@@ -95,6 +125,9 @@ def die(_way: str) -> None:
 
 
 def main(store: str, memory: str, how: str, *ids: str) -> None:
+    if how == "dies in round 2":
+        with Runtime(Path(store), plugins=[of_rounds(Path(memory)), odd_ones()]) as runtime:
+            runtime.run(rounds("crossing", lambda number: die("") if number == 2 else None), execution_id=ids[0])
     deadly = [Deadly()] if how == "dies at the end" else []
     wf = crossing(after=die if how == "dies" else None)
     with Runtime(

@@ -8,14 +8,26 @@ from typing import Any
 
 import pytest
 
-from ares import Plugin, Runtime, StepSpec, Workflow
+from ares import Loop, Plugin, Runtime, StepSpec, Workflow
 from ares.errors import UsageError
 from ares.plugin import Context
 from ares.plugins import ExperienceMemory, FallbackRouter, MemoryRouter
-from ares.records import ExecutionStatus, RouteDecision, RouteEntry, RouteState, ScoringSignal, StepResult
+from ares.records import ExecutionStatus, RouteDecision, RouteState, ScoringSignal, StepResult
 from benchmarks import learning
 from tests.engine.helpers import events_of, open_files
-from tests.plugins.experiences import WAYS, advice_of, always, at, crossing, given, running, say
+from tests.plugins.experiences import (
+    WAYS,
+    advice_of,
+    always,
+    at,
+    crossing,
+    given,
+    odd_ones,
+    of_rounds,
+    rounds,
+    running,
+    say,
+)
 from tests.plugins.routing import Heard, alone, decision_of, routed
 
 Make = Callable[..., Runtime]
@@ -233,17 +245,47 @@ def test_whoever_decides_in_the_end_is_learned_from(runtime: Make, path: Path) -
     assert advice_of(rt, at()) == {"left": 0.75}
 
 
-def test_the_rounds_of_a_loop_are_experiences_of_their_own(path: Path) -> None:
-    memory = running(ExperienceMemory(path))
-    gone = tuple(RouteEntry("choose", "choose", (way,), "", "memory", None) for way in ("left", "right"))  # type: ignore[arg-type]
-    memory.advise_route(alone(), at("a", execution_id="e", round=1))
-    memory.advise_route(alone(), at("b", execution_id="e", round=2, routes=gone[:1]))
-    memory.advise_route(alone(), at("c", execution_id="e", round=3, routes=gone))
+LEARNED = [{"left": pytest.approx(2 / 3)}, {"right": pytest.approx(2 / 3)}, {"left": pytest.approx(2 / 3)}]
 
-    asked, _ = memory._experiences.asked_in("e")
 
-    assert [(each.round, each.target) for each in asked] == [(1, "left"), (2, "right"), (3, None)]
-    memory.stop(alone())
+def learned(rt: Runtime, workflow_id: str = "crossing") -> list[dict[str, float]]:
+    return [advice_of(rt, at(n, workflow_id=workflow_id)) for n in (1, 2, 3)]
+
+
+def test_each_round_of_a_loop_is_an_experience_of_its_own(runtime: Make, store: str | None, path: Path) -> None:
+    memory = of_rounds(path)
+    rt = runtime(store, plugins=[memory, odd_ones()])
+
+    rt.run(rounds("crossing")).raise_for_status()
+
+    assert (memory.size(), memory.counts.learned, learned(rt)) == (3, 3, LEARNED)
+
+
+def test_so_is_each_round_of_a_sub_workflow_in_each_round_around_it(runtime: Make, path: Path) -> None:
+    memory = of_rounds(path)
+    rt = runtime(plugins=[memory, odd_ones()])
+    wf = Workflow("outer", loop=Loop(2))
+    wf.add(StepSpec("child", workflow=rounds("inner")))
+
+    rt.run(wf).raise_for_status()
+
+    assert memory.size() == 6
+    assert learned(rt, "inner") == [dict.fromkeys(each, 0.75) for each in LEARNED]
+
+
+def test_rounds_are_learned_from_once_when_the_loop_goes_on_in_another_process_or_is_asked_again(
+    runtime: Make, path: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "ares.db"
+    assert code_of(program(store, path, "dies in round 2", "e")) == -9
+    memory = of_rounds(path)
+    rt = runtime(store, plugins=[memory, odd_ones()])
+
+    rt.resume("e", rounds("crossing")).raise_for_status()
+
+    assert (memory.size(), learned(rt)) == (3, LEARNED)
+    rt.resume("e", rounds("crossing"), rerun=["choose"]).raise_for_status()
+    assert (memory.size(), learned(rt)) == (3, LEARNED)
 
 
 # --- exactly once ----------------------------------------------------------------------------------------------------

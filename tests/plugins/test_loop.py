@@ -25,26 +25,11 @@ from ares.records import (
     StepStatus,
 )
 from tests.bus.players import Gate, Log, Named
+from tests.plugins.pupil import Pupil
 from tests.plugins.routing import Forwarding, Heard, Memory, Transparent, Wrapped
 
 Make = Callable[..., Runtime]
 NewBus = Callable[..., PluginBus]
-
-
-class Pupil(Named):
-    """Learns from outcomes, by keeping them."""
-
-    capabilities = frozenset({Capability.EVOLUTION})
-
-    def __init__(self, name: str = "pupil", **more: Any) -> None:
-        super().__init__(name, **more)
-        self.outcomes: list[ExecutionOutcome] = []
-
-    def recommend(self, ctx: Context, state: ExecutionState) -> None:
-        return None
-
-    def record_outcome(self, ctx: Context, outcome: ExecutionOutcome) -> None:
-        self.outcomes.append(outcome)
 
 
 class Keeper(Named):

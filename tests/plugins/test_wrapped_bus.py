@@ -12,9 +12,10 @@ import pytest
 from ares import Runtime
 from ares.bus import PluginBus
 from ares.plugin import Capability, EventBus, PluginDirectory
-from ares.plugins import EvolutionRouter, ExpressionRouter, FallbackRouter, MemoryRouter, Rule
+from ares.plugins import EvolutionRouter, ExpressionRouter, FallbackRouter, LoopPlugin, MemoryRouter, Rule
 from tests.bus.players import LONG, Log
 from tests.engine.helpers import events_of
+from tests.plugins.pupil import Pupil
 from tests.plugins.routing import (
     Evolution,
     Forwarding,
@@ -163,6 +164,22 @@ def test_in_a_runtime_it_is_the_same(runtime: Make, seeker: Seeker) -> None:
 
     assert result.output("join") == [seeker.target]
     assert routed(events_of(rt, "e"))["source"] == seeker.source
+
+
+@each_wrapper
+def test_the_end_of_a_round_reaches_the_peers_of_a_loop_plugin_through_its_wrapper_alone(
+    runtime: Make, wrapper: Any
+) -> None:
+    class Here(Counting):
+        passed = Log()
+
+    memory, pupil = Memory(advice("left")), Pupil()
+    rt = runtime(plugins=[memory, pupil, Wrapped(LoopPlugin(), lambda bus: Here(wrapper(bus)))])
+
+    rt.run(crossing(on_no_route="all"), execution_id="e").raise_for_status()
+
+    assert tuple(dict.fromkeys(Here.passed.lines)) == (Capability.CHECKPOINT, Capability.MEMORY, Capability.EVOLUTION)
+    assert ([state.path for state in memory.states], [each.round for each in pupil.outcomes]) == ([""], [1])
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS[:1])

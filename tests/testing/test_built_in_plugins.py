@@ -16,6 +16,7 @@ from ares.plugins import (
     ExpressionRouter,
     FallbackRouter,
     InterruptPlugin,
+    LoopPlugin,
     MemoryRouter,
     ObserverPlugin,
     Rule,
@@ -71,6 +72,12 @@ class TestInterruptPlugin(PluginContract):
     @pytest.fixture
     def make_plugin(self) -> Make:
         return InterruptPlugin
+
+
+class TestLoopPlugin(LoopContract):
+    @pytest.fixture
+    def make_plugin(self) -> Make:
+        return lambda: LoopPlugin(lambda next_round, state: next_round < 5, enough=0.5)
 
 
 class TestExperienceMemory(MemoryContract):

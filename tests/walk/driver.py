@@ -15,8 +15,9 @@ from ares.errors import AresError, NotDone, RouteError, StepCancelledError, Unti
 from ares.questions import OUTCOME_KEY, AnswerAction, Approve, Cause, OnReject
 from ares.walk import facts as f
 from ares.walk.agenda import Work, WorkKind
-from ares.walk.instance import Instance, Scope, source_item
+from ares.walk.instance import Instance, Scope
 from ares.walk.judge import Failure, describe, judge
+from ares.walk.parts import source_item
 from ares.walk.rounds import ended, exit_of
 from ares.walk.route import check_route, decide_route, unrouted
 from ares.walk.table import STATUS, Phase

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from ares.walk.instance import ACTIVE, NEW, Instance, Scope
+from ares.walk.instance import Instance, Scope
+from ares.walk.parts import ACTIVE, NEW
 from ares.walk.state import State
 from ares.walk.table import Phase
 from ares.workflow.reducers import combine

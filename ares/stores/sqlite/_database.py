@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ares.errors import StoreError
+from ares.postbox import Latch
 from ares.stores.sqlite import _faults, _forking, _schema
 from ares.stores.sqlite._place import Place
 
@@ -63,7 +64,7 @@ class Database:
         self._read_lock = threading.Lock()
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
-        self._closing = threading.Event()
+        self._closing = Latch()
         #: Whether it is open, and the process that opened it. The connections are made when they are needed.
         self._is_open = False
         self._pid = 0
