@@ -36,6 +36,9 @@ class Host(Protocol):
     def live(self, execution_id: str) -> Driver | None:
         """Its walk in this process."""
 
+    def has_gone_on(self, driver: Driver) -> bool:
+        """Whether an execution is not what it was when this walk of it was over."""
+
     def check_may_wait(self) -> None:
         """Raise UsageError where waiting for an execution would be waiting for oneself."""
 
@@ -165,11 +168,11 @@ class Execution:
                 driver.outside.idle.wait(_POLL)
 
     def _walk(self) -> Driver | None:
-        """The walk in this process: the present one, or the last."""
+        """The walk in this process: the present one, or the last, unless the execution has gone on without it."""
         with self._lock:
             driver = self._driver
         if driver is None or (driver.over.is_set() and not driver.status.is_final):
-            driver = self._host.live(self.id) or driver
+            driver = self._host.live(self.id) or (None if driver is None or self._host.has_gone_on(driver) else driver)
             with self._lock:
                 self._driver = driver
         return driver

@@ -469,6 +469,12 @@ class Runtime:
         parts = self._life.here()
         return None if parts is None else parts.engine.live(execution_id)
 
+    def has_gone_on(self, driver: Driver) -> bool:
+        """Whether a walk that is over is not the last of its execution: somebody answered, and went on."""
+        row = self._life.source().execution(driver.execution_id)
+        is_past = driver.status is ExecutionStatus.WAITING or status_of(row).is_final
+        return is_past and row.last_seq > driver.ledger.log.last_seq
+
     def result_of(self, execution_id: str, driver: Driver | None) -> WorkflowResult:
         """The result of an execution whose walk is over."""
         parts = self._life.here()

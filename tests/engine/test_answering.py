@@ -97,6 +97,32 @@ def test_one_at_rest_holds_no_thread_of_its_own_and_keeps_its_claim(runtime: Mak
     assert rt.summary("e0").owner != ""
 
 
+def test_a_handle_that_nobody_looked_at_tells_how_its_execution_went_on(runtime: Make, store: str | None) -> None:
+    rt = runtime(store)
+    gate = Gate()
+    wf = Workflow("w")
+
+    @wf.step
+    def ask(ctx: StepContext) -> Any:
+        gate.wait()
+        return [ctx.interrupt(key, "?") for key in "xy"]
+
+    running = Task(rt.run, wf, execution_id="e")
+    eventually(lambda: rt.live("e") is not None)
+    handle, unseen = rt.execution("e"), rt.execution("e")
+    gate.open()
+    running.result()
+    for key in "xy":
+        assert [question.key for question in handle.result(LIMIT).interrupts] == [key]
+        rt.answer("e", Approve(key), step="ask")
+        rt.resume("e")
+
+    for each in (handle, unseen):
+        assert each.status is ExecutionStatus.COMPLETED
+        assert each.result(LIMIT).outputs == {"ask": ["x", "y"]}
+    assert handle.result(LIMIT) is handle.result(LIMIT)
+
+
 def test_the_result_of_one_at_rest_has_the_warnings_of_its_walk(runtime: Make, store: str | None) -> None:
     class Broken(Plugin):
         name = "broken"

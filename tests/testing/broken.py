@@ -318,6 +318,27 @@ class TestStoreThatForgetsClaims(StoreContract):
         return Forgetful
 
 
+class TestStoreThatTakesTwoAnswers(StoreContract):
+    fails = frozenset(
+        {
+            "a_named_request_is_left_once_and_keeps_what_came_first",
+            "it_is_refused_still_when_it_was_carried_out",
+            "names_are_of_one_execution_and_of_each_kind_together",
+            "any_text_is_a_name",
+            "one_is_left_for_an_execution_that_nobody_walks",
+            "of_many_threads_exactly_one_leaves_it",
+        }
+    )
+
+    @pytest.fixture
+    def make_store(self) -> Callable[[], Any]:
+        class Careless(VolatileStore):
+            def request(self, execution_id: str, kind: str, body: Any, name: str = "") -> bool:
+                return super().request(execution_id, kind, body)
+
+        return Careless
+
+
 class TestNothing(PluginContract):
     """An author who forgot the fixture is told."""
 

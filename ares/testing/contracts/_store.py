@@ -12,9 +12,10 @@ from ares.journal.protocol import Append, Store
 from ares.testing.contracts._store_base import add, alive, new, rows, seqs
 from ares.testing.contracts._store_claims import ClaimsContract
 from ares.testing.contracts._store_entries import EntriesContract
+from ares.testing.contracts._store_requests import RequestsContract
 
 
-class StoreContract(EntriesContract, ClaimsContract):
+class StoreContract(EntriesContract, ClaimsContract, RequestsContract):
     """The suite for stores.
 
     Subclass it with a fixture ``make_store``; every call of what that returns makes another store, on a place of its

@@ -1,4 +1,4 @@
-"""What a store must do with claims, leases, and requests from outside."""
+"""What a store must do with claims and leases."""
 
 import threading
 
@@ -118,57 +118,3 @@ class ClaimsContract(StoreFixtures):
 
         assert len(won) == 1
         assert add(store, won[0], 1) is None
-
-    # --- the inbox ---
-
-    def test_requests_reach_the_lease_that_claims_the_execution(self, store: Store, lease: int) -> None:
-        other = store.start_lease(this_process())
-        claim = store.create(new("e1"), lease, "RUNNING", [])
-        store.create(new("e2"), other, "RUNNING", [])
-        store.create(new("e3"), None, "PENDING", [])
-
-        assert all(store.request(id_, "cancel", f'"{id_}"') for id_ in ("e1", "e2", "e3", "e1"))
-
-        first, second = store.requests(lease)
-        assert [(r.execution_id, r.kind, r.body) for r in (first, second)] == [("e1", "cancel", '"e1"')] * 2
-        assert first.number < second.number
-        assert [r.number for r in store.requests(lease, after=first.number)] == [second.number]
-        assert store.execution("e1").requests == 2
-        store.release(claim)
-        assert list(store.requests(lease)) == []
-
-    def test_a_request_waits_for_whoever_claims_the_execution_later(self, store: Store, lease: int) -> None:
-        store.create(new(), None, "PENDING", [])
-        assert store.request("e1", "answer", "{}")
-
-        store.claim("e1", lease, is_gone=alive)
-
-        assert [r.kind for r in store.requests(lease)] == ["answer"]
-
-    def test_a_request_that_is_carried_out_does_not_come_back(self, store: Store, lease: int) -> None:
-        store.create(new(), lease, "RUNNING", [])
-        store.request("e1", "cancel", "{}")
-        (request,) = store.requests(lease)
-
-        store.close_request(request.number)
-        store.close_request(request.number)
-        store.request("e1", "cancel", "{}")
-
-        (later,) = store.requests(lease)
-        assert later.number > request.number
-        assert store.execution("e1").requests == 1
-
-    def test_an_ended_execution_takes_no_request(self, store: Store, lease: int) -> None:
-        claim = store.create(new(), lease, "RUNNING", [])
-        add(store, claim, 1, status="COMPLETED")
-
-        assert store.request("e1", "cancel", "{}") is False
-        assert list(store.requests(lease)) == []
-
-    def test_ones_own_writing_is_no_change(self, store: Store, lease: int) -> None:
-        store.changed()
-        claim = store.create(new(), lease, "RUNNING", [])
-        add(store, claim, 1)
-        store.request("e1", "cancel", "{}")
-
-        assert not store.changed()
