@@ -199,6 +199,11 @@ class Cutting:
         driver = self._driver
         if driver.crew or driver.unsettled or self.is_interrupted or driver.conclude():
             return
+        ended = driver.walk.state.ended
+        if ended is not None and driver.ledger.has_ended:
+            # A Ctrl-C tore the ticket away, and nothing comes behind the end. To give the claim back waits for it.
+            driver.finish(ended.status)
+            return
         if driver.asking.is_resting and driver.error is None:
             self._finish_at_rest()
             return

@@ -58,7 +58,13 @@ class Ledger:
         self._feed: Feed | None = None
         self._histories: Histories | None = None
         self._collector: ExecutionCollector | None = None
-        self._has_ended = False
+        #: The number that the end of the execution comes behind, once there is one.
+        self._ends_after: int | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the end of the execution was handed over; known also of an end whose ticket a Ctrl-C tore away."""
+        return self._ends_after is not None and self.log.last_seq > self._ends_after
 
     def connect(self, feed: Feed, histories: Histories | None, collector: ExecutionCollector) -> None:
         """Tell the plugins. Before anything is written."""
@@ -119,7 +125,7 @@ class Ledger:
         has ended, whose last entry is its end."""
         body = self.encode(note)
         with self._order:
-            return None if self._has_ended else self.log.append([(note.kind, note.path, body)], lazy=True)
+            return None if self.has_ended else self.log.append([(note.kind, note.path, body)], lazy=True)
 
     def flush(self) -> Ticket | None:
         """Journal what plugins recorded; None when that is nothing."""
@@ -140,8 +146,9 @@ class Ledger:
         with self._order:
             if takes_records:
                 self._write_records()
-                self._has_ended = self._has_ended or isinstance(entries[-1], f.Ended)
             before = self.log.last_seq
+            if takes_records and not self.has_ended:
+                self._ends_after = before if isinstance(entries[-1], f.Ended) else None
             ticket = self.log.append(drafts, status=status, error=error, lazy=lazy)
             if self._feed is not None and self.log.last_seq > before:  # else it takes nothing more
                 self._feed.add(before + 1, entries, None if lazy else ticket, held)

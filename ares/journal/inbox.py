@@ -37,8 +37,12 @@ class Inbox:
     def watch(self, execution_id: str, on_request: Callable[[Request], None]) -> Callable[[], None]:
         """Add a watcher; returns the function that takes it away. A call that has begun by then comes to its end."""
         watcher = Watcher(execution_id, on_request)
-        with self._lock:
-            self._watchers.setdefault(execution_id, []).append(watcher)
+        try:
+            with self._lock:
+                self._watchers.setdefault(execution_id, []).append(watcher)
+        except BaseException:  # of a Ctrl-C: nobody gets to know how to take it away
+            self._unwatch(watcher)
+            raise
         return lambda: self._unwatch(watcher)
 
     def is_watched(self) -> bool:

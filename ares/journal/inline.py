@@ -6,6 +6,7 @@ No queue, no thread, no waiting: an entry is stored when ``append`` returns, or 
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ares.errors import StoreError
@@ -66,6 +67,12 @@ class InlineLog:
                 (refused,) = self._store.append((Append(self.claim, entries, status, error),), sync=False)
             except Exception as failed:  # whatever it is, the walk gets an answer
                 refused = failed
+            except BaseException:
+                # A Ctrl-C, perhaps in the middle of it: what is there already the store does not write twice.
+                with suppress(Exception):
+                    if self._store.append((Append(self.claim, entries, status, error),), sync=False) == [None]:
+                        self.last_seq = seq + len(entries)
+                raise
             if refused is None:
                 self.last_seq = seq + len(entries)
                 return _STORED

@@ -261,11 +261,15 @@ class StoreJournal:
         # What was left before anybody walked it is heard before anything of it begins. Nobody else's: this thread may
         # be interrupted.
         try:
-            self._inbox.deliver(execution_id)
-        except StoreError:
-            self._look()  # it is told as a warning there, and tried again
-        if self._heartbeat is not None:
-            self._heartbeat.wake()  # it looks for new ones only while somebody wants to hear of them
+            try:
+                self._inbox.deliver(execution_id)
+            except StoreError:
+                self._look()  # it is told as a warning there, and tried again
+            if self._heartbeat is not None:
+                self._heartbeat.wake()  # it looks for new ones only while somebody wants to hear of them
+        except BaseException:
+            end()  # the caller does not get to know how
+            raise
         return end
 
     def named_requests(self, execution_id: str) -> frozenset[str]:

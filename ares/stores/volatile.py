@@ -40,10 +40,13 @@ class _Entries:
     @property
     def last_at(self) -> int | None:
         """When the newest was written, in nanoseconds since the epoch; None when there are none."""
-        return self._times[-1] if self._times else None
+        return self._times[len(self) - 1] if self._bodies else None
 
     def extend(self, entries: Iterable[Entry]) -> None:
-        """Take in what follows."""
+        """Take in what follows. Of an interruption there are as many as there are bodies."""
+        count = len(self)
+        if len(self._times) > count:
+            del self._times[count:], self._kinds[count:], self._paths[count:]
         for entry in entries:
             self._times.append(entry.at)
             self._kinds.append(self._names.setdefault(entry.kind, len(self._names)))
@@ -52,7 +55,7 @@ class _Entries:
 
     def between(self, first: int, last: int) -> list[Entry]:
         """Those numbered from ``first`` to ``last``, as far as they are there."""
-        part = slice(first - 1, last)
+        part = slice(first - 1, min(last, len(self)))
         names = list(self._names)
         columns = zip(self._times[part], self._kinds[part], self._paths[part], self._bodies[part], strict=True)
         return [Entry(seq, at, names[kind], path, body) for seq, (at, kind, path, body) in enumerate(columns, first)]
