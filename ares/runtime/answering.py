@@ -10,6 +10,7 @@ from ares.engine.definitions import Definition
 from ares.engine.driver import Driver
 from ares.engine.results import question_of
 from ares.errors import QuestionAnsweredError, QuestionNotFoundError, UsageError
+from ares.events import EventType
 from ares.journal.protocol import ExecutionRow, Journal, Store
 from ares.questions import Question
 from ares.records import ExecutionStatus
@@ -118,12 +119,27 @@ class Answering:
             asked = self._following.question(self._journal, row, codec, place.path)
             if asked is not None and place.key in (None, asked.key) and place.round in (None, asked.round):
                 return asked
-        for entry in self._reader.checkpoint(row.execution_id).interrupt_history:
-            if entry.path == place.path and entry.action != "ask" and place.key in (None, entry.key):
-                raise QuestionAnsweredError(row.execution_id, entry.path, entry.key)
+        key = self._answered(place)
+        if key is not None:
+            raise QuestionAnsweredError(row.execution_id, place.path, key)
         status = ExecutionStatus(row.status)
         why = f"the execution is {status.value}" if status.is_final else ""
         raise QuestionNotFoundError(row.execution_id, place.path, place.key, why)
+
+    def _answered(self, place: "Place") -> str | None:
+        """The key of what was answered there, in the round that is meant: the present one unless it is named."""
+        in_round = place.round
+        if in_round is None:
+            states = self._reader.checkpoint(place.execution_id).step_states
+            state = states.get(place.path) or states.get(place.path.rpartition("[")[0])
+            in_round = None if state is None else state.round
+        for event in self._reader.events(place.execution_id, 0):
+            told = event.payload
+            if event.type == EventType.INTERRUPT_RESOLVED and told["path"] == place.path:
+                key: str = told["key"]
+                if place.key in (None, key) and in_round in (None, told["round"]):
+                    return key
+        return None
 
     def _unanswered(self, row: ExecutionRow) -> list[tuple[f.Asked, int]]:
         found = self._reader.questions(row)
