@@ -32,7 +32,7 @@ def targets_of(asked: Sequence[Asked], checkpoint: ExperienceCheckpoint) -> dict
         step = checkpoint.step_states.get(each.path)
         if step is not None and step.round == each.round:
             stands = step.status is StepStatus.COMPLETED and step.error is None
-            decided = routes[each.path][-1:] if stands else []
+            decided: Sequence[RouteEntry] = routes[each.path][-1:] if stands else []
         else:  # of an earlier round, which completed
             decided = _next(routes[each.path], each.asked_at // 1_000, times[each.path])
         if decided and len(decided[0].targets) == 1:

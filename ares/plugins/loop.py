@@ -154,7 +154,7 @@ def outcome_of(state: ExecutionState) -> ExecutionOutcome:
         len(state.routes),
         len(state.tools),
         len(state.memory_hits),
-        len(state.interrupts),
+        sum(entry.action == "ask" for entry in state.interrupts),
         len(state.errors),
     )
 

@@ -342,7 +342,7 @@ class StrategyEvolution(Plugin):
 def _decided(ctx: Context, outcome: ExecutionOutcome) -> Mapping[str, str]:
     """By whom routes were decided, by the id of the step. Where it is not known, a recommendation is taken to have been
     followed."""
-    if outcome.total_steps > _READ:
+    if outcome.total_steps * outcome.round > _READ:  # the steps are those of a round, the journal has them all
         return {}
     try:
         routes = ctx.journal.snapshot(outcome.execution_id).route_history

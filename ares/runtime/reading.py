@@ -100,12 +100,16 @@ class Reader:
         return fold.questions()
 
     def last_word(self, row: ExecutionRow, path: str, key: str | None, in_round: int | None) -> f.Fact | None:
-        """The last that was asked or answered at a step, under a key and in a round if these are given."""
+        """The last that was asked or answered at a step, under a key and in a round if these are given; in the present
+        round if that is not."""
         known = self._known(row.workflow_id)
         codec = Codec() if known is None else known.codec
         last = None
         for entry in self._source.entries(row.execution_id):
-            if entry.path == path and entry.kind in _ASKED_OR_ANSWERED:
+            if entry.kind == f.RoundStarted.kind and in_round is None:
+                is_over = not entry.path or path.startswith(entry.path + "/")
+                last = None if is_over else last
+            elif entry.path == path and entry.kind in _ASKED_OR_ANSWERED:
                 fact = _body(entry, codec)
                 if key in (None, fact.key) and in_round in (None, fact.round):
                     last = fact

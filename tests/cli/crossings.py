@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from ares import Capability, Goto, Input, Plugin, RouteAdvice, RouteDecision, Runtime, Workflow
+from ares import Capability, Goto, Input, Loop, Plugin, RouteAdvice, RouteDecision, Runtime, StepSpec, Workflow
 from ares.plugins import ExpressionRouter, MemoryRouter, Rule
 
 #: Seconds after which a router that hangs is let go, whatever the test does.
@@ -38,6 +38,38 @@ def left() -> None:
 @workflow.step(depends_on=[choose])
 def right() -> None:
     pass
+
+
+# --- rounds that ask ----------------------------------------------------------------------------------------------
+
+
+def _rounds(name: str, **options: Any) -> Workflow:
+    wf = Workflow(name, variables={"level": 0}, **options)
+    wf.step(lambda ctx: ctx.interrupt("way", "which way?"), id="turn", branches=["up", "down"])
+    for way, by in (("up", 1), ("down", -1)):
+
+        @wf.step(id=way, depends_on=["turn"], writes="level")
+        def go(ctx: Any, level: int, by: int = by) -> None:
+            ctx.set("level", level + by)
+
+    return wf
+
+
+asking = _rounds("asking", loop=Loop(3))
+asking.add(StepSpec("inside", workflow=_rounds("inner", loop=Loop(2)), depends_on=["up", "down"]))
+
+
+def climbs(most: int) -> ExpressionRouter:
+    """Goes up below a level, and where it was told to."""
+    return ExpressionRouter(
+        [
+            Rule(lambda output, variables: output == "up" or variables["level"] < most, "up", reason="there is room"),
+            Rule(lambda output, variables: True, "down"),
+        ]
+    )
+
+
+climber, higher = climbs(1), climbs(3)
 
 
 def above(least: float) -> Callable[[Any, Any], bool]:

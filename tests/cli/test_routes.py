@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ares import Context, Event, Goto, Plugin, RouteEntry, Runtime, StepResult, StepSpec, Workflow
+from ares import Approve, Context, Event, Goto, Plugin, RouteEntry, Runtime, StepResult, StepSpec, Workflow
 from ares.cli.decided import Route, routes_of, say_routes
 from ares.cli.screen import Screen
 from tests.cli import crossings
@@ -153,6 +153,38 @@ def test_inside_elements_too_the_candidates_are_the_branches_that_were_skipped_f
         "each[0]/choose": ("left", {"left", "right", "up"}),
         "each[1]/choose": ("up", {"left", "right", "up"}),
     }
+
+
+def test_rounds_that_waited_for_a_human_are_shown_and_replayed_each_with_what_it_was_told(tmp_path: Path) -> None:
+    with Runtime(tmp_path / "a.db", plugins=[crossings.climber]) as runtime:
+        result = runtime.run(crossings.asking, execution_id="e")
+        while result.interrupts:
+            [question] = result.interrupts
+            runtime.answer(question, Approve("up" if question.round == 2 else "?"))
+            result = runtime.resume("e", crossings.asking)
+        runtime.resume("e", crossings.asking, rerun=["turn"])  # asks again in the last round
+        runtime.cancel("e")
+        runtime.resume("e", crossings.asking)
+
+    asking = Asking(tmp_path)
+    shown = asking("show", "e", "--routes", "--json").document["routes"]
+    same, other = (asking.replay("--router", named(router), target=named("asking")) for router in ("climber", "higher"))
+
+    places = [
+        (path, r)
+        for outer, inside in ((1, "inside"), (2, "inside#2"), (3, "inside#3"))
+        for path, r in (("turn", outer), (f"{inside}/turn", 1), (f"{inside}/turn", 2))
+    ]
+    assert [(each["path"], each["round"]) for each in shown] == places
+    ways = ["up", "up", "up", "up", "up", "up", "down", "up", "up"]
+    assert [each["targets"] for each in shown] == [[way] for way in ways]
+    assert all(sorted(each["candidates"]) == ["down", "up"] for each in shown)
+    assert [verdict for _, _, verdict, _ in verdicts(same)] == ["same"] * 9
+    decisions = other["executions"][0]["decisions"]
+    assert [(each["path"], each["round"]) for each in decisions] == places
+    assert {(each["missing"], *each["uncertain"]) for each in decisions} == {(None,)}
+    changed = [(each["path"], each["round"], each["now"]["targets"]) for each in decisions if each["verdict"] != "same"]
+    assert changed == [("turn", 3, ["up"])]  # at level 2 by then
 
 
 def test_what_a_plugin_recorded_of_routes_is_no_decision() -> None:

@@ -99,6 +99,38 @@ def asking_all() -> Workflow:
     return wf
 
 
+def asking_rounds() -> Workflow:
+    """Three rounds that ask in every way; a sub-workflow asks in the second round of its own, in each."""
+
+    def ask(ctx: ares.StepContext, effects: str) -> Any:
+        name = f"{ctx.step.path} {ctx.round}"
+        leave(effects, f"{name} begins")
+        ctx.once("effect", lambda: leave(effects, f"{name} once"))
+        value = ctx.interrupt("k", f"{name}?")
+        leave(effects, f"{name} got {value}")
+        return value
+
+    def note(ctx: ares.StepContext, effects: str) -> None:
+        leave(effects, f"{ctx.step.path} {ctx.round} ran")
+
+    child = Workflow("child", inputs={"effects": str}, loop=ares.Loop(2))
+    child.step(lambda ctx, effects: ask(ctx, effects) if ctx.round == 2 else None, id="ask")
+    wf = Workflow("asking_rounds", inputs={"effects": str}, variables={"said": ()}, loop=ares.Loop(3))
+    wf.step(note, id="first")
+    wf.step(note, id="static", interrupt="may I?", depends_on=["first"])
+    wf.step(lambda first: [0, 1], id="source")
+    wf.step(ask, id="each", map_over="source")
+    wf.add(ares.StepSpec("sub", workflow=child, depends_on=["first"]))
+
+    @wf.step(writes="said", depends_on=["first"])
+    def dynamic(ctx: ares.StepContext, effects: str, said: tuple[str, ...]) -> Any:
+        value = ask(ctx, effects)
+        ctx.set("said", (*said, value))
+        return value
+
+    return wf
+
+
 def answer_to(question: Question, by: str) -> Approve | Reject:
     """What ``by`` answers to a question of ``asking_all``."""
     if question.path in ("each[1]", "refused"):

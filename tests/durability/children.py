@@ -114,6 +114,22 @@ def recover_and_wait(voice: Voice, workflow: str, db: str) -> dict[str, Any]:
         return {each.id: told(each.result(DEADLINE)) for each in recovery}
 
 
+def take_and_rest(voice: Voice, workflow: str, db: str) -> None:
+    """Recover, say how it rests or has ended, and wait to be killed."""
+    rt = Runtime(db, workflows=[named(workflow)], max_workers=2)
+    [handle] = rt.recover()
+    assert handle.wait(DEADLINE)
+    voice.say(str(handle.status))
+    voice.hear()
+
+
+def answer_each(_: Voice, db: str, answers: list[tuple[str, Any]]) -> None:
+    """Approve the questions of steps, each with its value."""
+    with Runtime(db) as rt:
+        for path, value in answers:
+            rt.answer("e", Approve(value), step=path)
+
+
 def interruptible(voice: Voice, workflow: str, db: str, inputs: dict[str, Any]) -> str:
     """Run one of ``WORKFLOWS``, or go on with it, until SIGINT comes; what became of it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ares import ExecutionStatus, ItemFailure, Runtime, WorkflowResult
+from tests.cli.command import forked
 from tests.durability import asking
 from tests.durability.nursery import DEADLINE, Child, Nursery
 from tests.durability.traces import counted, traces
@@ -152,6 +153,50 @@ def test_of_executions_whose_process_died_at_rest_recover_takes_those_that_were_
         ("open", "b"),
         ("open", "c"),
     ]
+
+
+def test_each_round_of_a_loop_is_given_its_own_answers_whoever_dies_and_whoever_answers(
+    nursery: Nursery, db: str, effects: str
+) -> None:
+    child = nursery.start("submit_and_rest", workflow="asking_rounds", db=db, effects=effects, ids=["e"])
+    assert child.hear() == {"rests": ["WAITING"]}
+    waves: list[list[tuple[str, int]]] = []
+    status = "WAITING"
+    while status == "WAITING":
+        child.kill()
+        assert child.wait() == -9
+        left = sorted((question.path, question.round) for question in Runtime(db).questions("e"))
+        waves.append([*left])
+        if len(waves) == 2:
+            shown = forked("questions", "e", "--store", db, cwd=Path(db).parent).out
+            assert all(f" {path} (round 2) " in shown for path, _ in left)
+            path, r = left.pop(0)
+            data = ["--approve", "--data", f'"{path} {r}"']
+            assert forked("answer", "e", path, *data, "--store", db, cwd=Path(db).parent).code == 0
+        nursery.call("answer_each", db=db, answers=[(path, f"{path} {r}") for path, r in left])
+        child = nursery.start("take_and_rest", workflow="asking_rounds", db=db)
+        status = child.hear()
+
+    assert status == "COMPLETED"
+    subs = {1: "sub/ask", 2: "sub#2/ask", 3: "sub#3/ask"}
+    assert waves == [
+        sorted([*((path, r) for path in ("dynamic", "each[0]", "each[1]", "static")), (sub, 2)])
+        for r, sub in subs.items()
+    ]
+    asked = [place for wave in waves for place in wave if place[0] != "static"]
+    expected = Counter({f"{step} {r} ran": 1 for step in ("first", "static") for r in subs})
+    for path, r in asked:
+        expected.update({f"{path} {r} begins": 2, f"{path} {r} once": 1, f"{path} {r} got {path} {r}": 1})
+    assert counted(effects) == expected
+    with Runtime(db) as rt:
+        checkpoint = rt.checkpoint("e")
+    assert checkpoint.variables == {"said": ("dynamic 1", "dynamic 2", "dynamic 3")}
+    assert checkpoint.outputs["each"] == ["each[0] 3", "each[1] 3"]
+    assert checkpoint.outputs["sub"] == {"ask": "sub#3/ask 2"}
+    assert [(e.round, e.exit_reason) for e in checkpoint.loop_history] == [(1, ""), (2, ""), (3, "max_rounds")]
+    told = Counter((e.path, e.action) for e in checkpoint.interrupt_history)
+    often = {"dynamic": 3, "each[0]": 3, "each[1]": 3, "static": 3, **dict.fromkeys(subs.values(), 1)}
+    assert told == {(path, action): n for path, n in often.items() for action in ("ask", "approve")}
 
 
 # --- a kill at every commit -------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from ares import Loop, Runtime, StepContext, StepSpec, Workflow
+from ares import Approve, Loop, Reject, Runtime, StepContext, StepSpec, Workflow
 from ares.bus import PluginBus
 from ares.context import Context
 from ares.errors import UsageError
@@ -157,6 +157,33 @@ def test_outcomes_are_those_of_each_round(runtime: Make, store: str | None) -> N
         ("e", "busy", "COMPLETED", 2, 0.0, 5, 1, 1, 0, 0, 0, 0, 1),
     ]
     assert all(0 < outcome.duration < 20 for outcome in pupil.outcomes)
+
+
+def test_an_outcome_counts_questions_and_not_their_answers_of_the_round_and_of_the_execution(
+    runtime: Make, store: str | None
+) -> None:
+    class Last(Named):
+        def after_execution(self, ctx: Context, outcome: ExecutionOutcome) -> None:
+            ends.append(outcome)
+
+    ends: list[ExecutionOutcome] = []
+    pupil = Pupil()
+    wf = Workflow("w", loop=Loop(3))
+    wf.step(lambda ctx: [ctx.interrupt("a", "?") for _ in range(2)] + [ctx.interrupt("b", "?")], id="yes")
+    wf.step(lambda: None, id="no", interrupt="Sure?", depends_on=["yes"])
+    wf.step(lambda no: None, id="after")
+    rt = runtime(store, plugins=[LoopPlugin(), pupil, Last("last")])
+
+    result = rt.run(wf, execution_id="e")
+    while result.interrupts:
+        assert (result.status, ends) == ("WAITING", [])  # it has not ended
+        assert len(pupil.outcomes) == result.interrupts[0].round - 1
+        rt.answer(result.interrupts[0], Approve() if result.interrupts[0].key else Reject())
+        result = rt.resume("e", wf)
+
+    told = [(o.status, o.round, o.total_steps, o.skipped_steps, o.interrupt_count) for o in pupil.outcomes]
+    assert told == [("COMPLETED", n, 3, 2, 3) for n in (1, 2, 3)]  # what a human said no to is skipped
+    assert [(o.status, o.round, o.skipped_steps, o.interrupt_count) for o in ends] == [("COMPLETED", 3, 2, 9)]
 
 
 def test_the_outcome_of_a_round_that_failed_says_so(runtime: Make) -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ares import Runtime, Workflow
+from ares import Approve, Loop, Runtime, StepSpec, Workflow
 from ares.errors import UsageError
 from ares.plugin import EvolutionPlugin
-from ares.plugins import EvolutionRouter, ExpressionRouter, Objectives, Rule, StrategyEvolution, Weights
+from ares.plugins import EvolutionRouter, ExpressionRouter, LoopPlugin, Objectives, Rule, StrategyEvolution, Weights
 from ares.plugins import strategy as module
 from ares.plugins._bandit import Belief, Run, beliefs, chance, utilities
 from ares.records import ExecutionStatus, RuntimeRecommendation
@@ -459,6 +459,82 @@ def test_the_journal_of_a_very_long_execution_is_not_read_for_that(
     runtime(plugins=[plugin, router]).run(shop()).raise_for_status()
 
     assert (plugin.counts.overruled, plugin.counts.learnt) == (0, 1)
+
+
+def looping(rounds: int = 3) -> Workflow:
+    """As ``shop``, in rounds."""
+    wf = shop()
+    wf.loop = Loop(rounds)
+    return wf
+
+
+#: Runs ``looping`` and dies when the strategy, but not yet the journal, knows how the first round went.
+DIES_AT_THE_END_OF_A_ROUND = """
+    import os, signal, sys
+    from ares import Capability, Plugin, Runtime
+    from ares.plugins import EvolutionRouter, LoopPlugin, StrategyEvolution
+    from tests.plugins.test_strategy import AGENTS, looping
+
+    class Deadly(Plugin):
+        name = "deadly"
+        capabilities = frozenset({Capability.LOOP})
+        runs_after = ("loop",)
+        def should_execute_round(self, ctx, next_round, state): return True
+        def on_round_end(self, ctx, round, state): os.kill(os.getpid(), signal.SIGKILL)
+
+    plugins = [StrategyEvolution(sys.argv[2], list(AGENTS)), EvolutionRouter(AGENTS), LoopPlugin(), Deadly()]
+    with Runtime(sys.argv[1], plugins=plugins) as rt:
+        rt.run(looping(), execution_id="e")
+"""
+
+
+def runs_of(plugin: StrategyEvolution, workflow_id: str = "w") -> int:
+    return sum(each.runs for each in plugin.standings(workflow_id, "choose"))
+
+
+def test_each_round_that_a_loop_plugin_tells_of_counts_once_and_the_end_of_the_execution_not_again(
+    runtime: Make, store: str | None, path: Path
+) -> None:
+    plugin = StrategyEvolution(path, list(AGENTS))
+    rt = runtime(store, plugins=[plugin, EvolutionRouter(AGENTS), LoopPlugin()])
+    wf = Workflow("outer", loop=Loop(2))
+    wf.add(StepSpec("inside", workflow=looping()))
+
+    rt.run(looping()).raise_for_status()
+    rt.run(wf).raise_for_status()
+
+    assert (plugin.counts.learnt, plugin.counts.failed, plugin.counts.overruled, runs_of(plugin)) == (9, 0, 0, 9)
+
+
+def test_rounds_that_wait_for_a_human_count_when_they_have_ended(runtime: Make, store: str | None, path: Path) -> None:
+    plugin = StrategyEvolution(path, list(AGENTS))
+    rt = runtime(store, plugins=[plugin, EvolutionRouter(AGENTS), LoopPlugin()])
+    wf = shop().replace(one=lambda ctx: ctx.interrupt("k", "?"), two=lambda ctx: ctx.interrupt("k", "?"))
+    wf.loop = Loop(3)
+    learnt = []
+
+    result = rt.run(wf, execution_id="e")
+    while result.interrupts:
+        learnt.append(plugin.counts.learnt)
+        rt.answer(result.interrupts[0], Approve())
+        result = rt.resume("e", wf)
+
+    assert (learnt, plugin.counts.learnt, runs_of(plugin)) == ([0, 1, 2], 3, 3)
+
+
+def test_a_round_that_was_learnt_from_when_its_process_died_is_not_learnt_from_again(
+    runtime: Make, path: Path, tmp_path: Path
+) -> None:
+    store = str(tmp_path / "ares.db")
+    with Child(DIES_AT_THE_END_OF_A_ROUND, store, str(path)) as child:
+        assert child.finish() == (-9, "", "")
+    plugin = StrategyEvolution(path, list(AGENTS))
+    rt = runtime(store, plugins=[plugin, EvolutionRouter(AGENTS), LoopPlugin()])
+
+    rt.resume("e", looping()).raise_for_status()
+
+    assert rt.checkpoint("e").round == 3
+    assert (plugin.counts.learnt, runs_of(plugin)) == (2, 3)
 
 
 def test_it_is_not_asked_where_a_router_before_has_decided(runtime: Make, path: Path) -> None:
