@@ -27,7 +27,6 @@ def targets_of(asked: Sequence[Asked], checkpoint: ExperienceCheckpoint) -> dict
         its.sort()
         routes[path] = sorted(routes.get(path, ()), key=lambda route: micros(route.timestamp))
     found = {}
-    decided: Sequence[RouteEntry]
     for each in asked:
         step = checkpoint.step_states.get(each.path)
         if step is not None and step.round == each.round:
