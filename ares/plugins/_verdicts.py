@@ -17,6 +17,7 @@ SCORED: Final = (ExecutionStatus.COMPLETED, ExecutionStatus.FAILED)
 
 def targets_of(asked: Sequence[Asked], checkpoint: ExperienceCheckpoint) -> dict[int, str]:
     """The branch that was taken, for each decision that was for one alone."""
+    last = {route.path: route for route in checkpoint.route_history}
     routes: dict[str, list[RouteEntry]] = {}
     for route in checkpoint.route_history:
         routes.setdefault(route.path, []).append(route)
@@ -31,25 +32,25 @@ def targets_of(asked: Sequence[Asked], checkpoint: ExperienceCheckpoint) -> dict
         step = checkpoint.step_states.get(each.path)
         if step is not None and step.round == each.round:
             stands = step.status is StepStatus.COMPLETED and step.error is None
-            decided: Sequence[RouteEntry] = routes[each.path][-1:] if stands else []
+            decided = last.get(each.path) if stands else None
         else:  # of an earlier round, which completed
             decided = _next(routes[each.path], each.asked_at // 1_000, times[each.path])
-        if decided and len(decided[0].targets) == 1:
-            found[each.number] = decided[0].targets[0]
+        if decided is not None and len(decided.targets) == 1:
+            found[each.number] = decided.targets[0]
     return found
 
 
-def _next(routes: Sequence[RouteEntry], asked_at: int, times: Sequence[int]) -> Sequence[RouteEntry]:
+def _next(routes: Sequence[RouteEntry], asked_at: int, times: Sequence[int]) -> RouteEntry | None:
     """The decision that followed on a question, before the next question: a history does not tell rounds."""
     after = bisect_left(routes, asked_at, key=lambda route: micros(route.timestamp))
     then = bisect_right(times, asked_at)
     until = math.inf if then == len(times) else times[then]
-    return [route for route in routes[after : after + 1] if micros(route.timestamp) <= until]
+    return next((route for route in routes[after : after + 1] if micros(route.timestamp) <= until), None)
 
 
 def micros(at: datetime | None) -> int:
-    """Microseconds since the epoch."""
-    return 0 if at is None else (at - _EPOCH) // timedelta(microseconds=1)
+    """Microseconds since the epoch; 0 for an instant that nobody knows, as a plugin may have recorded it."""
+    return 0 if not isinstance(at, datetime) or at.tzinfo is None else (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def score_of(status: ExecutionStatus, checkpoint: ExperienceCheckpoint) -> float:

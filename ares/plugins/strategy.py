@@ -40,7 +40,7 @@ _HELD: Final = 10_000
 #: nobody tries nobody learns of.
 _SURE: Final = 0.3
 
-#: Steps of an execution up to which its journal is read for who decided. Of 10,000 that takes 0.15 s.
+#: Steps of an execution, in all rounds, up to which its journal is read for who decided. Of 10,000 that takes 0.15 s.
 _READ: Final = 10_000
 
 #: What an outcome comes to after which the execution may go on.

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ares import Loop, Plugin, Runtime, StepSpec, Workflow
 from ares.errors import UsageError
 from ares.plugin import Context
 from ares.plugins import ExperienceMemory, FallbackRouter, MemoryRouter
-from ares.records import ExecutionStatus, RouteDecision, RouteState, ScoringSignal, StepResult
+from ares.records import ExecutionStatus, RouteDecision, RouteEntry, RouteState, ScoringSignal, StepResult
 from benchmarks import learning
 from tests.engine.helpers import events_of, open_files
 from tests.plugins.experiences import (
@@ -259,6 +260,25 @@ def test_each_round_of_a_loop_is_an_experience_of_its_own(runtime: Make, store: 
     rt.run(rounds("crossing")).raise_for_status()
 
     assert (memory.size(), memory.counts.learned, learned(rt)) == (3, 3, LEARNED)
+
+
+@pytest.mark.parametrize("timestamp", [None, datetime(2999, 1, 1), "noon"])  # noqa: DTZ001 - that is the point
+def test_what_other_plugins_record_of_routes_without_an_instant_is_no_decision_of_an_earlier_round(
+    runtime: Make, path: Path, timestamp: Any
+) -> None:
+    class Gossip(Plugin):
+        name = "gossip"
+
+        def after_step(self, ctx: Context, execution_id: str, result: StepResult) -> None:
+            if result.step_id == "choose" and result.round < 3:
+                ctx.record(RouteEntry("choose", "choose", ("nowhere",), "", "gossip", timestamp))
+
+    memory = of_rounds(path)
+    rt = runtime(plugins=[memory, odd_ones(), Gossip()])
+
+    result = rt.run(rounds("crossing")).raise_for_status()
+
+    assert (memory.size(), learned(rt), result.warnings) == (3, LEARNED, ())
 
 
 def test_so_is_each_round_of_a_sub_workflow_in_each_round_around_it(runtime: Make, path: Path) -> None:

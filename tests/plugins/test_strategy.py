@@ -537,6 +537,18 @@ def test_a_round_that_was_learnt_from_when_its_process_died_is_not_learnt_from_a
     assert (plugin.counts.learnt, runs_of(plugin)) == (2, 3)
 
 
+def test_nor_is_that_of_a_long_loop_for_each_of_its_rounds(
+    runtime: Make, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_READ", 8)  # three steps a round
+    plugin = StrategyEvolution(path, list(AGENTS))
+    router = EvolutionRouter(AGENTS, [Rule("True", "two")], confidence_min=0.99)
+
+    runtime(plugins=[plugin, router, LoopPlugin()]).run(looping(4)).raise_for_status()
+
+    assert (plugin.counts.overruled, plugin.counts.learnt) == (2, 2)
+
+
 def test_it_is_not_asked_where_a_router_before_has_decided(runtime: Make, path: Path) -> None:
     plugin = StrategyEvolution(path, list(AGENTS))
     rt = runtime(plugins=[plugin, ExpressionRouter([Rule("True", "one")]), EvolutionRouter(AGENTS)])
