@@ -13,15 +13,16 @@ from time import monotonic
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = Path(sys.executable).parent
 
-#: Tests that look at time, or at the threads and descriptors of their process: nothing runs beside them.
+#: Tests that hold times against each other, or take a second for long: nothing runs beside them.
 ALONE = (
-    "tests/bus",
-    "tests/engine",
-    "tests/plugins",
-    "tests/plugins_on_runtime",
-    "tests/journal/test_writer_processes.py",
-    "tests/stores/test_sqlite_files.py",
-    "tests/stores/test_sqlite_processes.py",
+    "tests/bus/test_bus_exit.py",
+    "tests/bus/test_call_time.py",
+    "tests/engine/test_close.py",
+    "tests/engine/test_imports.py",
+    "tests/engine/test_memory.py",
+    "tests/engine/test_signals.py",
+    "tests/engine/test_timeouts.py",
+    "tests/plugins_on_runtime/test_observers.py",
     "tests/test_postbox.py",
     "tests/walk/test_scale.py",
 )
@@ -31,7 +32,7 @@ def checks(pytest_arguments: Sequence[str]) -> dict[str, list[str]]:
     """Each check's name and command, in the order they run."""
     pytest = [sys.executable, "-m", "pytest"]
     tests = {
-        "tests that may run side by side": [*pytest, "-n", "2", *(f"--ignore={path}" for path in ALONE)],
+        "tests that may run side by side": [*pytest, "-n", "3", *(f"--ignore={path}" for path in ALONE)],
         "tests that run alone": [*pytest, *ALONE],
     }
     return {
