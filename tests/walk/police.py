@@ -262,7 +262,7 @@ class Police:
 
     def _forgets(self, path: str) -> None:
         """What a path that is set back was answered before it, or what it lies in, was made fresh, is gone."""
-        ends = [n for n, c in enumerate(path) if c in "/["] + [len(path)]
+        ends = [n for n, c in enumerate(path) if c in "/[#"] + [len(path)]
         last = max((self.fresh.get(path[:n], -1) for n in ends), default=-1)
         kept = {key: number for key, number in self.answers.get(path, {}).items() if number > last}
         self.answers[path] = kept
