@@ -11,7 +11,7 @@ import argparse
 import platform
 from collections.abc import Callable
 
-from benchmarks import arena, comparison, learning, loop, plugin_cost, scale, steps
+from benchmarks import comparison, loop, scale, steps
 from benchmarks.shapes import chain, mapped
 
 
@@ -25,6 +25,8 @@ def _bus(arguments: argparse.Namespace) -> None:
 
 
 def _arena(arguments: argparse.Namespace) -> None:
+    from benchmarks import arena  # needs optional packages, as the next three do
+
     raise SystemExit(1 if arena.run(arguments.seeds or 500, arguments.first) else 0)
 
 
@@ -33,15 +35,19 @@ def _steps(arguments: argparse.Namespace) -> None:
 
 
 def _plugins(arguments: argparse.Namespace) -> None:
+    from benchmarks import plugin_cost
+
     print(plugin_cost.run(arguments.rounds, quick=arguments.quick))
 
 
 def _learning(arguments: argparse.Namespace) -> None:
+    from benchmarks import learning
+
     print("\n".join(learning.report(range(arguments.rounds))))
 
 
 def _strategies(arguments: argparse.Namespace) -> None:
-    from benchmarks import strategies  # needs an optional package
+    from benchmarks import strategies
 
     for line in strategies.report(arguments.seeds or 200):
         print(line, flush=True)
