@@ -4,7 +4,7 @@ import pytest
 
 from ares.errors import IllegalTransition, PartFailedError, StepTimeoutError
 from ares.walk.facts import DeadlinePassed
-from ares.workflow import OnItemFailure, RetryPolicy, StepSpec, Trigger, Workflow
+from ares.workflow import Delivery, OnItemFailure, RetryPolicy, StepSpec, Trigger, Workflow
 from tests.walk.flows import flow, step
 from tests.walk.hand import Hand
 
@@ -114,6 +114,24 @@ def test_a_retry_of_a_child_repeats_only_what_failed(walking):
     started = [fact.path for fact in hand.facts if fact.kind == "started"]
     assert started == ["c/s1", "c/s2", "c/s2", "d"]
     assert hand.instance("c").attempt == 2
+    assert hand.end == "COMPLETED"
+
+
+def test_a_retry_of_a_child_does_not_do_again_what_must_not_be_done_twice(walking):
+    """Not even behind what is tried again: nobody named it."""
+    clean_up = step("once", "fails", delivery=Delivery.AT_MOST_ONCE, trigger=Trigger.ALWAYS)
+    hand = walking(parent(flow(step("fails"), clean_up), retry=AGAIN))
+    hand.run_and_fail("c/fails", NO)
+    hand.run("c/once")
+
+    hand.judge("c", retryable=True)
+    hand.fire()
+    hand.check()
+    hand.run("c/fails")
+    hand.run("d")
+
+    started = [fact.path for fact in hand.facts if fact.kind == "started"]
+    assert started == ["c/fails", "c/once", "c/fails", "d"]
     assert hand.end == "COMPLETED"
 
 
