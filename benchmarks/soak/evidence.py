@@ -13,8 +13,11 @@ from benchmarks.soak.work import Effect
 
 @attrs.frozen
 class Told:
-    """An event of an execution, as far as it matters: ``path`` and ``attempt`` are "" and 0 where it has none; ``paths``
-    is what a resume found under way."""
+    """An event of an execution, as far as it matters.
+
+    ``path`` and ``attempt`` are "" and 0 where it has none. ``paths`` are those that an interruption, or a new owner,
+    found under way.
+    """
 
     seq: int | None
     type: str

@@ -1,8 +1,8 @@
 """Whether nothing was lost, doubled or stuck. Pure: evidence in, violations out, so that it can be shown to find them.
 
 A process that is stopped may be in the middle of a body; when it goes on, its lease lost, it does the rest of that body
-before it hears of that. No store can prevent this: it is what idempotency keys are for. So one body of each execution is
-let pass for each time that its process was stopped, under the same key; nothing else is.
+before it hears of that. No store can prevent this: it is what idempotency keys are for. So for each time that a process
+was stopped, one body of each execution is let pass, under the same key; nothing else is.
 """
 
 from collections import Counter, defaultdict
@@ -84,7 +84,7 @@ def _attempts(plan: Plan, execution: Seen) -> Iterator[str]:
     steps = {f"s{number}": _StepStory(attempts_of(number)) for number in range(plan.steps)}
     ended = 0
     for event in execution.events:
-        if event.type == EventType.WORKFLOW_RESUMED:
+        if event.type in (EventType.WORKFLOW_INTERRUPTED, EventType.WORKFLOW_RESUMED):
             for path, story in steps.items():
                 story.is_cut_short |= path in event.paths
         elif event.type == EventType.WORKFLOW_COMPLETED:
@@ -107,7 +107,7 @@ class _StepStory:
         self._is_under_way = False
         self._completed = 0
         self._remembered = 0
-        #: Whether a new owner found it under way.
+        #: Whether it was found under way by whoever went on.
         self.is_cut_short = False
 
     def hear(self, type_: str, attempt: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import attrs
 
-from ares import RetryPolicy, Runtime, StepContext, StepDefaults, Workflow
+from ares import Execution, RetryPolicy, Runtime, StepContext, StepDefaults, Workflow
 from ares.errors import ExecutionExistsError, StoreError
 from ares.testing.processes import Line
 from benchmarks.soak.plan import Plan
@@ -104,18 +104,19 @@ def live(line: Line, slot: int, plan: dict[str, Any]) -> None:
     work = Plan(**plan)
     wf = chain(work)
     ahead = deque(work.ids_of(slot))
-    with Runtime(work.store, workflows=[wf], lease_timeout=work.lease_timeout) as rt:
-        under_way: list[Any] = []
-        while not _told(line):
+    under_way: list[Execution] = []
+    rt: Runtime | None = None
+    while not _told(line):
+        with suppress(StoreError):  # it is away: the next round tries again
+            rt = rt or Runtime(work.store, workflows=[wf], lease_timeout=work.lease_timeout)
             under_way = [execution for execution in under_way if not execution.done()]
-            with suppress(StoreError):  # it is away; the next round tries again
-                while ahead and len(under_way) < AT_ONCE:
-                    with suppress(
-                        ExecutionExistsError
-                    ):  # a predecessor began it: it goes on by itself, or is recovered
-                        under_way.append(rt.submit(wf, {"start": int(ahead[0][1:])}, execution_id=ahead[0]))
-                    ahead.popleft()
-                rt.recover()
+            while ahead and len(under_way) < AT_ONCE:
+                with suppress(ExecutionExistsError):  # by a predecessor: whoever recovers it goes on with it
+                    under_way.append(rt.submit(wf, {"start": int(ahead[0][1:])}, execution_id=ahead[0]))
+                ahead.popleft()
+            rt.recover()
+    if rt is not None:
+        rt.close()
 
 
 def _told(line: Line) -> bool:
