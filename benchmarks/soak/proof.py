@@ -82,18 +82,21 @@ def _numbers(execution: Seen) -> Iterator[str]:
 def _attempts(plan: Plan, execution: Seen) -> Iterator[str]:
     """Where attempts are not numbered as they must be: one more for each that failed, the same for one cut short."""
     steps = {f"s{number}": _StepStory(attempts_of(number)) for number in range(plan.steps)}
-    ended = 0
+    told: Counter[str] = Counter()
     for event in execution.events:
         if event.type in (EventType.WORKFLOW_INTERRUPTED, EventType.WORKFLOW_RESUMED):
             for path, story in steps.items():
                 story.is_cut_short |= path in event.paths
-        elif event.type == EventType.WORKFLOW_COMPLETED:
-            ended += 1
+        elif event.type in (EventType.WORKFLOW_STARTED, EventType.WORKFLOW_COMPLETED):
+            told[event.type] += 1
         elif event.path in steps:
             for problem in steps[event.path].hear(event.type, event.attempt):
                 yield f"{event.path}: {problem} (event {event.seq})"
-    if ended != 1:
-        yield f"it completed {ended} times"
+        else:
+            yield f"{event.type} {event.path!r}, which nothing should lead to (event {event.seq})"
+    for type_ in (EventType.WORKFLOW_STARTED, EventType.WORKFLOW_COMPLETED):
+        if told[type_] != 1:
+            yield f"{type_} was told {told[type_]} times"
     for path, story in steps.items():
         yield from (f"{path}: {problem}" for problem in story.end())
 
