@@ -3,22 +3,21 @@
 import argparse
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 import attrs
 
 from ares.errors import UsageError
 from ares.testing import Nursery
+from benchmarks.soak import work
 from benchmarks.soak.conductor import Soaked, soak
 from benchmarks.soak.crew import Crew
-from benchmarks.soak.disk import mount_small_disk
-from benchmarks.soak.faults import ClockJump, Fault, FileLock, FullDisk, Kill, Pause
+from benchmarks.soak.faults import ClockJump, Fault, Kill, Pause
+from benchmarks.soak.places import FilePlace, Place
 from benchmarks.soak.plan import Plan, Timing, moments
 from benchmarks.soak.proof import violations
 from benchmarks.soak.wall_clock import WallClock
-from benchmarks.soak.work import live
 
 #: What can go wrong, and what it is to those who ask for it.
 NAMES = {
@@ -28,8 +27,6 @@ NAMES = {
     "full": "the disk of the store is full for LASTS",
     "clock": "the wall clock of all processes is an hour fast or slow for LASTS",
 }
-#: Megabytes of the disk that can be full: room for what is asked for by default, and as much again.
-DISK = 256
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
@@ -54,8 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Soak, judge and print. Returns how many violations there were."""
     timings = [Timing.parse(text) for text in arguments.fault or ["kill:1"]]
     with tempfile.TemporaryDirectory(prefix="ares-soak-", ignore_cleanup_errors=True) as folder:
+        place = FilePlace(folder)
         plan = Plan(
-            store=f"{folder}/store/soak.db",
+            store=place.store,
             folder=folder,
             processes=arguments.processes,
             executions=arguments.executions,
@@ -63,53 +61,42 @@ def run(arguments: argparse.Namespace) -> int:
             seconds=arguments.seconds,
             lease_timeout=arguments.lease_timeout,
         )
-        soaked = play(plan, timings, arguments.seed, arguments.limit)
-        found = violations(plan, soaked.evidence)
-        print("\n".join([*report(plan, soaked), f"{len(found)} violations", *found]))
+        soaked = play(place, plan, timings, arguments.seed, arguments.limit)
+    found = violations(plan, soaked.evidence)
+    print("\n".join([*report(plan, soaked), f"{len(found)} violations", *found]))
     return len(found)
 
 
-def play(plan: Plan, timings: list[Timing], seed: int, limit: float) -> Soaked:
-    """Have a plan carried out, while all that goes wrong at its moments. In a process that has started no thread, if
+def play(place: Place, plan: Plan, timings: Sequence[Timing], seed: int, limit: float) -> Soaked:
+    """Have a plan carried out, while everything goes wrong at its moments. In a process that has started no thread, if
     the disk is to be full.
 
     Raises:
         UsageError: there is no such fault, or it cannot be had here.
     """
-    with _stage(plan, [timing.name for timing in timings]) as (crew, faults):
-        return soak(plan, crew, faults, moments(timings, seed), limit)
-
-
-@contextmanager
-def _stage(plan: Plan, names: list[str]) -> Iterator[tuple[Crew, Mapping[str, Fault]]]:
-    """The processes, at work, and all that can go wrong of ``names``."""
-    if unknown := sorted(set(names) - NAMES.keys()):
+    names = {timing.name for timing in timings}
+    if unknown := sorted(names - NAMES.keys()):
         raise UsageError(f"there is no fault {unknown[0]!r}: it is one of {', '.join(NAMES)}")
-    place = Path(plan.store).parent
-    place.mkdir(exist_ok=True)
+    faults: dict[str, Fault] = {}
     if "full" in names:
-        try:
-            mount_small_disk(place, DISK)
-        except OSError as error:
-            raise UsageError(f"the disk cannot be full here: {error}") from error
+        faults["full"] = place.full()
     with ExitStack() as stack:
-        clock = None
         if "clock" in names:
             clock = stack.enter_context(WallClock(plan.folder))
+            faults["clock"] = ClockJump(clock)
             with clock.for_new_processes():
-                nursery = stack.enter_context(Nursery(["benchmarks.soak.work"]))
+                nursery = stack.enter_context(Nursery([work.__name__]))
         else:
-            nursery = stack.enter_context(Nursery(["benchmarks.soak.work"]))
-        crew = Crew(nursery, live, {"plan": attrs.asdict(plan)}, plan.processes)
-        faults: dict[str, Fault] = {
+            nursery = stack.enter_context(Nursery([work.__name__]))
+        crew = Crew(nursery, work.live, {"plan": attrs.asdict(plan)}, plan.processes)
+        faults |= {
             "kill": Kill(crew, plan.processes),
             "pause": Pause(crew, plan.processes),
-            "outage": FileLock(nursery, plan.store),
-            "full": FullDisk(place),
+            "outage": place.outage(nursery),
         }
-        if clock is not None:
-            faults["clock"] = ClockJump(clock)
-        yield crew, faults
+        soaked = soak(plan, crew, faults, moments(timings, seed), limit)
+    troubles = (*soaked.evidence.troubles, *place.damage())
+    return attrs.evolve(soaked, evidence=attrs.evolve(soaked.evidence, troubles=troubles))
 
 
 def report(plan: Plan, soaked: Soaked) -> list[str]:
