@@ -76,7 +76,8 @@ def _same_machine(owner: Owner) -> bool:
 
 
 def _has_ended(pid: int, started: str) -> bool:
-    if sys.platform == "win32" or pid <= 0:  # there, and so, os.kill is not a question: it hits other processes
+    # There, and so, os.kill is not a question: it hits other processes. What is no number was written by hand.
+    if sys.platform == "win32" or not isinstance(pid, int) or pid <= 0:
         return False
     try:
         os.kill(pid, 0)

@@ -77,15 +77,8 @@ class SqliteStore:
         self._database.close()
 
     def start_lease(self, owner: Owner) -> int:
-        """As ``Store.start_lease``; clears away leases whose process is gone, so that they do not pile up."""
-
-        def start(connection: sqlite3.Connection) -> int:
-            for lease in _rows.leases(connection):
-                if process_is_gone(lease.owner):
-                    _rows.forget_lease(connection, lease.number)
-            return _rows.insert_lease(connection, owner)
-
-        return self._database.write(start)
+        """As ``Store.start_lease``."""
+        return self._database.write(functools.partial(_rows.insert_lease, owner=owner))
 
     def beat(self, lease: int) -> bool:
         """As ``Store.beat``."""
@@ -102,6 +95,10 @@ class SqliteStore:
     def end_lease(self, lease: int) -> None:
         """As ``Store.end_lease``."""
         self._database.write(functools.partial(_rows.end_lease, lease=lease), sync=False)
+
+    def forget_lease(self, lease: Lease) -> None:
+        """As ``Store.forget_lease``."""
+        self._database.write(functools.partial(_rows.forget_lease_at, lease=lease), sync=False)
 
     def leases(self) -> Sequence[Lease]:
         """As ``Store.leases``."""
