@@ -6,7 +6,7 @@ How one begins is told in ``ares.engine.beginning``.
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from hashlib import blake2b
 from types import MappingProxyType
@@ -20,9 +20,9 @@ from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, Options
 from ares.engine.pool import WorkerPool
 from ares.engine.results import WorkflowResult, make_result
 from ares.engine.setting import Setting
-from ares.errors import AttemptEnded, RuntimeClosedError, StoreError
+from ares.errors import AttemptEnded, LeaseLostError, RuntimeClosedError, StoreError
 from ares.journal.failures import afresh
-from ares.journal.protocol import Journal
+from ares.journal.protocol import Claim, Journal
 from ares.plugin.engine_bus import EngineBus
 from ares.records import ExecutionStatus
 
@@ -222,6 +222,13 @@ class Engine:
         for driver in drivers:
             driver.outside.request_stop("closed", timeout)
         return drivers
+
+    def lose(self, lost: Mapping[Claim, LeaseLostError]) -> None:
+        """End the walks whose claims were lost."""
+        for driver in self.walked():
+            error = lost.get(driver.ledger.log.claim)
+            if error is not None:
+                driver.outside.lose(error)
 
     def close(self, timeout: float, commit: float = CLOSE_COMMIT) -> None:
         """Stop every walk in good order; what does not end in ``timeout`` seconds is cut short, and that committed in

@@ -61,6 +61,17 @@ def check_timeout(value: Any) -> None:
         raise UsageError(f"timeout must be a number of seconds above 0, not {value!r}")
 
 
+def lease_seconds(value: Any) -> float:
+    """How long another owner has to give no sign before it counts as gone.
+
+    Raises:
+        UsageError: it is no number of seconds from 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
+        raise UsageError(f"lease_timeout must be a number of seconds from 1, not {value!r}")
+    return float(value)
+
+
 def run_metadata(value: Mapping[str, str] | None) -> dict[str, str]:
     """A run's metadata, as a dict of its own.
 

@@ -27,15 +27,15 @@ from ares.engine.notices import notices
 from ares.engine.options import Durability, Options, StepsOn
 from ares.engine.results import WorkflowResult
 from ares.engine.takeover import ResumeRequest
-from ares.errors import RuntimeClosedError, StoreError, UsageError
+from ares.errors import LeaseLostError, RuntimeClosedError, StoreError, UsageError
 from ares.events import Event
-from ares.journal.protocol import Journal, Store
+from ares.journal.protocol import Claim, Journal, Store
 from ares.journal.writer import StoreJournal
 from ares.plugin.contracts import RuntimePlugin
 from ares.questions import Approve, Question, Reject, RunAgain
 from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
 from ares.runtime.answering import Answering, place_of
-from ares.runtime.checks import check_timeout, option, paths_of, run_request, worker_count
+from ares.runtime.checks import check_timeout, lease_seconds, option, paths_of, run_request, worker_count
 from ares.runtime.following import Following
 from ares.runtime.installed import chosen
 from ares.runtime.parts import Life, Parts
@@ -64,7 +64,8 @@ class Runtime:
         redact: ``redact(name, value)`` may replace what is kept of tool records and event payloads.
         plugin_timeout: seconds that one call to a plugin may take, where the plugin does not say itself.
         durability: ``"sync"``, ``"async"`` or ``"best_effort"``.
-        lease_timeout: seconds after which an owner on another machine that gives no sign counts as gone.
+        lease_timeout: seconds after which another owner that gives no sign counts as gone, 1 or more. Its own sign is
+            given six times in that, and every 5 seconds at least.
         interrupt_handler: ``handler(question)``, called on a worker for each open question, inside ``around_step``; it
             returns ``Approve``, ``Reject`` or ``RunAgain``, or None to leave the question open. Without one, ``run``
             returns WAITING once nothing else can move.
@@ -106,7 +107,7 @@ class Runtime:
             check_values,
             interrupt_handler,
         )
-        self.lease_timeout = lease_timeout
+        self.lease_timeout = lease_seconds(lease_timeout)
         self.warnings: list[str] = []
         self._life = Life(lambda: open_store(store), self._make_parts)
         journal = RuntimeJournal(self._engine_here, self.checkpoint)
@@ -171,7 +172,13 @@ class Runtime:
         return None if parts is None else parts.engine.definitions.known(workflow_id)
 
     def _make_parts(self, store: Store) -> Parts:
-        journal = StoreJournal(store, durability=self._options.durability, on_warning=self._warn)
+        journal = StoreJournal(
+            store,
+            durability=self._options.durability,
+            lease_timeout=self.lease_timeout,
+            on_warning=self._warn,
+            on_lost=self._lose,
+        )
         journal.start()
         bus = self.bus
         try:
@@ -187,6 +194,11 @@ class Runtime:
 
     def _warn(self, message: str) -> None:
         self.warnings.append(message)  # logged with a result: a sink may block, and this is the journal's thread
+
+    def _lose(self, lost: Mapping[Claim, LeaseLostError]) -> None:
+        engine = self._engine_here()
+        if engine is not None:
+            engine.lose(lost)
 
     # --- running ------------------------------------------------------------------------------------
 
