@@ -7,6 +7,7 @@ replaced, stopped past their lease, the store is taken away and given back, the 
 the end nothing may be lost, doubled or stuck, by the journal and by those lines: ``proof`` says what is.
 
 ``plan`` says what is to be done and when what goes wrong, repeatable by a seed. ``work`` is what the processes do,
-``crew`` keeps so many of them alive, ``faults`` are what goes wrong, ``disk`` and ``wall_clock`` what two of them need.
-``conductor`` has it all happen, ``evidence`` is what was left, ``proof`` judges it, ``command`` is the command.
+``crew`` keeps so many of them alive, ``faults`` are what goes wrong, ``disk`` and ``wall_clock`` what two of them need,
+``places`` where executions are kept. ``stage`` sets all of it up, ``conductor`` has it happen, ``evidence`` is what was
+left, ``proof`` judges it, ``command`` is the command.
 """

@@ -1,5 +1,6 @@
 """So many processes, each in its slot; one that is gone is replaced by a new one."""
 
+import contextlib
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -58,8 +59,10 @@ class Crew:
 
     def dismiss(self) -> None:
         """Have all end in good order."""
+        self.look()
         for member in self._members:
-            member.say("enough")
+            with contextlib.suppress(OSError):  # it has ended just now: its result says how
+                member.say("enough")
         for member in self._members:
             try:
                 member.result()

@@ -14,8 +14,12 @@ from typing import Any
 from loguru import logger
 
 from ares import Approve, Reject, RunAgain, Runtime, Workflow
-from ares.errors import AresError, ExecutionBusyError, StoreError
+from ares.errors import AresError, ExecutionBusyError, StoreError, UsageError
 from ares.stores.sqlite import SqliteStore
+from benchmarks.soak.places import FilePlace
+from benchmarks.soak.plan import Plan, Timing
+from benchmarks.soak.proof import violations
+from benchmarks.soak.stage import play
 from examples import code_audit
 from tests.durability import asking, flows, hostile, one_of_everything
 from tests.durability.hostile import hostile as hostile_flow
@@ -259,6 +263,18 @@ def run_ending(_: Voice, db: str, effects: str, timeout: float | None = None) ->
     """Run ``ending``."""
     with Runtime(db) as rt:
         return told(rt.run(flows.ending("asked to end"), {"effects": effects}, execution_id="e", timeout=timeout))
+
+
+def soak(_: Voice, folder: str, fault: str) -> dict[str, Any]:
+    """A small soak in which one thing goes wrong: how often it did, and what was wrong in the end."""
+    place = FilePlace(folder)
+    plan = Plan(place.store, folder, processes=2, executions=18, steps=5, seconds=0.1, lease_timeout=1.0)
+    timing = Timing.parse(fault)
+    try:
+        soaked = play(place, plan, [timing], seed=0, limit=DEADLINE)
+    except UsageError as error:
+        return {"refused": str(error)}
+    return {"struck": soaked.struck[timing.name], "violations": violations(plan, soaked.evidence)}
 
 
 def look_again(_: Voice, db: str) -> dict[str, Any]:
