@@ -5,8 +5,9 @@ plain values.
 import os
 import resource
 import signal
+import sqlite3
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -16,6 +17,8 @@ from loguru import logger
 from ares import Approve, Reject, RunAgain, Runtime, Workflow
 from ares.errors import AresError, ExecutionBusyError, StoreError, UsageError
 from ares.stores.sqlite import SqliteStore
+from benchmarks.soak.disk import mount_small_disk
+from benchmarks.soak.faults import FullDisk
 from benchmarks.soak.places import FilePlace
 from benchmarks.soak.plan import Plan, Timing
 from benchmarks.soak.proof import violations
@@ -231,6 +234,34 @@ def run_in_a_small_file(_: Voice, db: str) -> dict[str, Any]:
     raise AssertionError("the file had room for everything")
 
 
+def run_on_a_small_disk(_: Voice, folder: str, durability: str) -> dict[str, Any]:
+    """What ``run`` raises when its disk is full in the middle, what can be read then, and what goes on once there is
+    room: a disk of two megabytes, which only this process has."""
+    try:
+        mount_small_disk(folder, 2)
+    except OSError as error:
+        return {"refused": str(error)}
+    db, begun, disk = f"{folder}/ares.db", list[str](), FullDisk(folder)
+    wf = flows.filling(begun, lambda: disk.strike(0.0))
+    told: dict[str, Any] = {}
+    with Runtime(db, max_workers=2, durability=durability) as rt:
+        try:
+            rt.run(wf, execution_id="e")
+        except StoreError as error:
+            told |= {"text": str(error), "execution_id": error.execution_id, "begun": list(begun)}
+        told["status"] = str(rt.execution("e").status)
+        told["events"] = [event.type for event in rt.execution("e").events()]
+        disk.lift()
+        told["resumed"] = str(rt.resume("e", wf.replace(fill=lambda: begun.append("fill"))).status)
+    return told | {"begun in the end": begun, "integrity": integrity(db)}
+
+
+def integrity(db: str) -> list[str]:
+    """What SQLite says of a file: "ok"."""
+    with closing(sqlite3.connect(db)) as connection:
+        return [row[0] for row in connection.execute("PRAGMA integrity_check")]
+
+
 def run_as_nobody(_: Voice, db: str, effects: str) -> dict[str, Any]:
     """What ``run`` raises for somebody whom files say no to, and what a listing shows all the same."""
     if os.geteuid() == 0:
@@ -265,10 +296,10 @@ def run_ending(_: Voice, db: str, effects: str, timeout: float | None = None) ->
         return told(rt.run(flows.ending("asked to end"), {"effects": effects}, execution_id="e", timeout=timeout))
 
 
-def soak(_: Voice, folder: str, fault: str) -> dict[str, Any]:
+def soak(_: Voice, folder: str, fault: str, lease_timeout: float) -> dict[str, Any]:
     """A small soak in which one thing goes wrong: how often it did, and what was wrong in the end."""
     place = FilePlace(folder)
-    plan = Plan(place.store, folder, processes=2, executions=18, steps=5, seconds=0.1, lease_timeout=1.0)
+    plan = Plan(place.store, folder, processes=2, executions=18, steps=5, seconds=0.1, lease_timeout=lease_timeout)
     timing = Timing.parse(fault)
     try:
         soaked = play(place, plan, [timing], seed=0, limit=DEADLINE)

@@ -77,6 +77,28 @@ def growing(begun: list[int]) -> Workflow:
     return wf
 
 
+def filling(begun: list[str], fill: Callable[[], None]) -> Workflow:
+    """Four steps, of which the second fills something, and the third has much to store."""
+    wf = Workflow("filling")
+    bodies: dict[str, Callable[[], str | None]] = {
+        "first": lambda: None,
+        "fill": fill,
+        "large": lambda: "x" * 100_000,
+        "last": lambda: None,
+    }
+
+    def named(name: str) -> Callable[[], str | None]:
+        def body() -> str | None:
+            begun.append(name)
+            return bodies[name]()
+
+        return body
+
+    for before, name in zip([None, *bodies], bodies, strict=False):
+        wf.step(named(name), id=name, depends_on=[before] if before else ())
+    return wf
+
+
 # --- that kill their process -----------------------------------------------------------------------------------------
 
 
