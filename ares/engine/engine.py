@@ -49,6 +49,8 @@ class Engine:
         self._lock = threading.Lock()
         self._live: dict[str, Driver] = {}
         self._unwatch: dict[str, Callable[[], None]] = {}
+        #: Executions whose walk here came upon a defect.
+        self._defects: dict[str, Exception] = {}
         self._closing = False
         self.pool = WorkerPool(journal.name, max_workers)
         self.walks = WalksThread(journal.name)
@@ -114,6 +116,8 @@ class Engine:
             if self._live.get(driver.execution_id) is driver:
                 self._unwatch.pop(driver.execution_id, None)
                 del self._live[driver.execution_id]
+            if isinstance(driver.error, Exception) and not isinstance(driver.error, StoreError | RuntimeClosedError):
+                self._defects[driver.execution_id] = driver.error
 
     def walk(self, begun: Begun, parent: Attempt | None) -> WorkflowResult:
         """Walk on the calling thread until the walk is over.
@@ -202,6 +206,11 @@ class Engine:
         """The walks in this process: that of one execution, or all."""
         with self._lock:
             return [d for name, d in self._live.items() if execution_id is None or name == execution_id]
+
+    def defect_of(self, execution_id: str) -> Exception | None:
+        """What a walk of an execution in this process came upon, so that another one would again."""
+        with self._lock:
+            return self._defects.get(execution_id)
 
     def wait_for_previous(self, execution_id: str) -> None:
         """A step runs again whose attempt before was ended: let that one's nested run give its claim back."""

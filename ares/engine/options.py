@@ -70,7 +70,7 @@ class Options:
         return self.durability is Durability.SYNC
 
     def ends_with(self, error: Exception | None) -> bool:
-        """Whether a commit that came to this ends the walk. A store that fails is only a warning in ``best_effort``; who
+        """Whether a commit that came to this ends the walk. A store that fails is a warning in ``best_effort``; whoever
         lost the right to write writes nothing more in any mode."""
         survives = self.durability is Durability.BEST_EFFORT and not isinstance(error, LeaseLostError)
         return error is not None and not survives

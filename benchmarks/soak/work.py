@@ -21,6 +21,8 @@ from benchmarks.soak.plan import Plan
 
 #: So many executions of its own a process has under way.
 AT_ONCE: Final = 8
+#: Seconds between two looks of a process for what others left.
+RECOVERS: Final = 0.5
 #: Every so many steps one fails at its first attempt, after its effect.
 FAILS_EVERY: Final = 5
 #: What a step makes of the value before it stays below this.
@@ -99,8 +101,8 @@ def leave(plan: Plan, ctx: StepContext, kind: str) -> str:
 
 
 def live(line: Line, slot: int, plan: dict[str, Any]) -> None:
-    """The life of a process, until it is told to stop: it keeps some executions of its own under way, begins those that
-    its predecessor did not come to, and recovers whatever somebody left."""
+    """The life of a process, until it is told to stop: it keeps some executions of its own under way, and begins those
+    that its predecessor did not come to. Its Runtime takes up whatever somebody left."""
     work = Plan(**plan)
     wf = chain(work)
     ahead = deque(work.ids_of(slot))
@@ -108,13 +110,12 @@ def live(line: Line, slot: int, plan: dict[str, Any]) -> None:
     rt: Runtime | None = None
     while not _told(line):
         with suppress(StoreError):  # it is away: the next round tries again
-            rt = rt or Runtime(work.store, workflows=[wf], lease_timeout=work.lease_timeout)
+            rt = rt or Runtime(work.store, workflows=[wf], lease_timeout=work.lease_timeout, recover_interval=RECOVERS)
             under_way = [execution for execution in under_way if not execution.done()]
             while ahead and len(under_way) < AT_ONCE:
                 with suppress(ExecutionExistsError):  # by a predecessor: whoever recovers it goes on with it
                     under_way.append(rt.submit(wf, {"start": int(ahead[0][1:])}, execution_id=ahead[0]))
                 ahead.popleft()
-            rt.recover()
     if rt is not None:
         rt.close()
 
