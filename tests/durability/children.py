@@ -6,10 +6,10 @@ import os
 import resource
 import signal
 import sqlite3
+import time
 from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from loguru import logger
@@ -193,7 +193,7 @@ def interrupted_by_signal(voice: Voice, db: str, effects: str) -> str:
 
 def try_to_take(_: Voice, db: str) -> dict[str, Any]:
     """What a process gets that tries to recover and to resume an execution that another one walks."""
-    began = monotonic()
+    began = time.monotonic()
     with Runtime(db, workflows=[flows.gated()]) as rt:
         recovery = rt.recover()
         try:
@@ -204,7 +204,7 @@ def try_to_take(_: Voice, db: str) -> dict[str, Any]:
                 "left": dict(recovery.left),
                 "owner": error.owner,
                 "age": error.age,
-                "seconds": monotonic() - began,
+                "seconds": time.monotonic() - began,
             }
     raise AssertionError("it was taken")
 
@@ -330,6 +330,24 @@ def lose(voice: Voice, db: str, effects: str, how: str, **options: Any) -> dict[
             voice.say(str(error))
         again = rt.run(flows.quick(), {"effects": effects, "name": "again"})
         return {"status": str(again.status), "warnings": list(rt.warnings)}
+
+
+def tell_the_time(voice: Voice) -> None:
+    """Say what both clocks show, twice."""
+    voice.say([time.time(), time.monotonic()])
+    voice.hear()
+    voice.say([time.time(), time.monotonic()])
+
+
+def look_and_recover(voice: Voice, workflow: str, db: str) -> None:
+    """Look at others' leases and recover, each time that it is told to: what was taken, and why the rest was not."""
+    with Runtime(db, workflows=[named(workflow)]) as rt:
+        while voice.hear():
+            parts = rt._life.here()
+            assert parts is not None
+            parts.journal._lease.look()  # what each beat does
+            recovery = rt.recover()
+            voice.say([[each.id for each in recovery], dict(recovery.left)])
 
 
 def submit_and_die(voice: Voice, db: str, effects: str, count: int) -> None:
