@@ -111,6 +111,7 @@ def live(line: Line, slot: int, plan: dict[str, Any]) -> None:
     while not _told(line):
         with suppress(StoreError):  # it is away: the next round tries again
             rt = rt or Runtime(work.store, workflows=[wf], lease_timeout=work.lease_timeout, recover_interval=RECOVERS)
+            rt.start()
             under_way = [execution for execution in under_way if not execution.done()]
             while ahead and len(under_way) < AT_ONCE:
                 with suppress(ExecutionExistsError):  # by a predecessor: whoever recovers it goes on with it
