@@ -12,6 +12,7 @@ import argparse
 import platform
 from collections.abc import Callable
 
+from ares.errors import UsageError
 from benchmarks import comparison, loop, scale, steps
 from benchmarks.shapes import chain, mapped
 from benchmarks.soak import command as soak
@@ -33,7 +34,10 @@ def _arena(arguments: argparse.Namespace) -> None:
 
 
 def _soak(arguments: argparse.Namespace) -> None:
-    raise SystemExit(1 if soak.run(arguments) else 0)
+    try:
+        raise SystemExit(1 if soak.run(arguments) else 0)
+    except UsageError as error:
+        raise SystemExit(f"soak: {error}") from None
 
 
 def _steps(arguments: argparse.Namespace) -> None:

@@ -10,12 +10,15 @@ from benchmarks.soak.plan import Plan, Timing
 from benchmarks.soak.proof import violations
 from benchmarks.soak.stage import NAMES, play
 
+#: Violations that are printed: where there are many, they have one cause.
+_SHOWN = 50
+
 
 def add_options(group: argparse._ArgumentGroup) -> None:
     """The options of this command."""
-    group.add_argument("--processes", type=int, default=4, help="how many work at once (4)")
-    group.add_argument("--executions", type=int, default=500, help="how many there are to do (500)")
-    group.add_argument("--steps", type=int, default=20, help="of each execution (20)")
+    group.add_argument("--processes", type=_count, default=4, help="how many work at once (4)")
+    group.add_argument("--executions", type=_count, default=500, help="how many there are to do (500)")
+    group.add_argument("--steps", type=_count, default=20, help="of each execution (20)")
     group.add_argument("--seconds", type=float, default=0.01, help="that the body of a step takes (0.01)")
     group.add_argument("--lease-timeout", type=float, default=30.0, help="as a Runtime has it, in seconds (30)")
     group.add_argument(
@@ -25,12 +28,24 @@ def add_options(group: argparse._ArgumentGroup) -> None:
         help="what goes wrong, about every so many seconds (kill:1); may be given more than once: "
         + "; ".join(f"{name}: {what}" for name, what in NAMES.items()),
     )
-    group.add_argument("--seed", type=int, default=0, help="of the moments and victims")
-    group.add_argument("--limit", type=float, default=600.0, help="seconds after which what is not completed is stuck")
+    group.add_argument("--seed", type=int, default=0, help="of the moments and victims (0)")
+    group.add_argument(
+        "--limit", type=float, default=600.0, help="seconds after which what has not ended is stuck (600)"
+    )
+
+
+def _count(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError("there has to be one at least")
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Soak, judge and print. Returns how many violations there were."""
+    """Soak, judge and print. Returns how many violations there were.
+
+    Raises:
+        UsageError: a fault that there is not, or not here.
+    """
     timings = [Timing.parse(text) for text in arguments.fault or ["kill:1"]]
     with tempfile.TemporaryDirectory(prefix="ares-soak-", ignore_cleanup_errors=True) as folder:
         place = FilePlace(folder)
@@ -45,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         soaked = play(place, plan, timings, arguments.seed, arguments.limit)
     found = violations(plan, soaked.evidence)
-    print("\n".join([*report(plan, soaked), f"{len(found)} violations", *found]))
+    print("\n".join([*report(plan, soaked), f"{len(found)} violations", *found[:_SHOWN]]))
     return len(found)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
-from ares import ExecutionStatus, Runtime
+from ares import Runtime
 from ares.errors import StoreError
 from benchmarks.soak.crew import Crew
 from benchmarks.soak.evidence import Evidence, Seen, effects_in, seen
@@ -30,21 +30,21 @@ class Soaked:
 
 
 def soak(plan: Plan, crew: Crew, faults: Mapping[str, Fault], moments: Iterator[Moment], limit: float) -> Soaked:
-    """Wait until all executions are completed, while everything goes wrong.
+    """Wait until all executions have ended, while everything goes wrong.
 
     Args:
         plan: what the crew does.
         crew: at work already.
         faults: by name.
         moments: when which strikes and is lifted.
-        limit: seconds after which what is not completed counts as stuck.
+        limit: seconds after which what has not ended is stuck.
     """
     began = time.monotonic()
     struck: Counter[str] = Counter()
     reader = Runtime(plan.store)
     try:
         upcoming = next(moments, None)
-        while not _are_completed(reader, plan) and time.monotonic() < began + limit:
+        while not _have_ended(reader, plan) and time.monotonic() < began + limit:
             crew.look()
             look_again = time.monotonic() + _LOOK
             while upcoming is not None and began + upcoming.at <= look_again:
@@ -57,6 +57,7 @@ def soak(plan: Plan, crew: Crew, faults: Mapping[str, Fault], moments: Iterator[
                 upcoming = next(moments, None)
             _wait(look_again)
     finally:
+        reader.close()
         for fault in faults.values():
             fault.lift()
     seconds = time.monotonic() - began
@@ -71,9 +72,9 @@ def _wait(until: float) -> None:
     threading.Event().wait(max(0.0, until - time.monotonic()))
 
 
-def _are_completed(reader: Runtime, plan: Plan) -> bool:
+def _have_ended(reader: Runtime, plan: Plan) -> bool:
     try:
-        return len(reader.executions(ExecutionStatus.COMPLETED)) >= plan.executions
+        return sum(each.status.is_final for each in reader.executions()) >= plan.executions
     except StoreError:
         return False  # it is away, or not there yet
 

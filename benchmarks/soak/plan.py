@@ -60,13 +60,10 @@ class Timing:
         """
         name, *figures = text.split(":")
         try:
-            every, lasts, times = (*map(float, figures[:2]), *((0.0,) if len(figures) < 2 else ()), *figures[2:], None)[
-                :3
-            ]
-            timing = cls(name, float(every), float(lasts), None if times is None else int(times))
-        except (ValueError, TypeError):
-            raise UsageError(f"the fault {text!r} is not NAME:EVERY[:LASTS[:TIMES]]") from None
-        if len(figures) > 3 or not timing.every > 0 or not timing.lasts >= 0:
+            timing = cls(name, *map(float, figures[:2]), *map(int, figures[2:]))  # type: ignore[arg-type]
+        except (ValueError, TypeError):  # no figures, or too few, or too many
+            timing = cls(name, 0.0)
+        if not (timing.every > 0 and timing.lasts >= 0 and (timing.times is None or timing.times > 0)):
             raise UsageError(f"the fault {text!r} is not NAME:EVERY[:LASTS[:TIMES]], in seconds")
         return timing
 

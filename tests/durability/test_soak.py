@@ -2,6 +2,8 @@
 
 import itertools
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from benchmarks.soak.crew import Crew
 from benchmarks.soak.places import FilePlace
 from benchmarks.soak.plan import Moment, Plan, Timing, moments
 from benchmarks.soak.stage import play
-from tests.durability.nursery import Nursery
+from tests.durability.nursery import ROOT, Nursery
 
 # --- soaks -----------------------------------------------------------------------------------------------------------
 
@@ -31,6 +33,17 @@ def test_nothing_is_lost_doubled_or_stuck_whatever_goes_wrong(nursery: Nursery, 
     # The bodies alone take a second, so that it strikes however fast the machine is.
     assert told["struck"] >= 1
     assert told["violations"] == []
+
+
+def test_the_command_prints_what_happened_and_what_was_wrong() -> None:
+    options = ["--processes", "1", "--executions", "2", "--steps", "2", "--seconds", "0", "--fault", "kill:60"]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "soak", *options], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "1 processes, 2 executions of 2 steps: " in done.stdout
+    assert done.stdout.endswith("4 effects, 0 of them again because they were not recorded yet\n0 violations\n")
 
 
 def test_a_fault_that_there_is_not_is_refused_by_name(tmp_path: Path) -> None:
@@ -56,7 +69,20 @@ def test_a_fault_is_told_in_a_word(text: str, timing: Timing) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "kill", "kill:", "kill:x", "kill:0", "kill:-1", "kill:nan", "kill:1:-1", "kill:1:1:x", "kill:1:1:1:1"]
+    "text",
+    [
+        "",
+        "kill",
+        "kill:",
+        "kill:x",
+        "kill:0",
+        "kill:-1",
+        "kill:nan",
+        "kill:1:-1",
+        "kill:1:1:x",
+        "kill:1:1:0",
+        "kill:1:1:1:1",
+    ],
 )
 def test_a_fault_that_reads_otherwise_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=f"the fault {re.escape(repr(text))} is not NAME:EVERY"):
