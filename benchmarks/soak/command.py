@@ -3,6 +3,7 @@
 import argparse
 import tempfile
 from collections import Counter
+from contextlib import closing
 
 from benchmarks.soak.conductor import Soaked
 from benchmarks.soak.places import FilePlace
@@ -47,8 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         UsageError: a fault that there is not, or not here.
     """
     timings = [Timing.parse(text) for text in arguments.fault or ["kill:1"]]
-    with tempfile.TemporaryDirectory(prefix="ares-soak-", ignore_cleanup_errors=True) as folder:
-        place = FilePlace(folder)
+    with tempfile.TemporaryDirectory(prefix="ares-soak-") as folder, closing(FilePlace(folder)) as place:
         plan = Plan(
             store=place.store,
             folder=folder,

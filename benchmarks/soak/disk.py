@@ -10,6 +10,7 @@ from typing import Final
 
 _NEW_MOUNTS: Final = 0x00020000
 _NEW_USERS: Final = 0x10000000
+_DETACHED: Final = 2
 _PRIVATE: Final = 0x4000 | (1 << 18)  # for all that is mounted below
 
 
@@ -31,6 +32,16 @@ def mount_small_disk(folder: str | Path, megabytes: int) -> None:
     _checked(libc.mount(b"none", b"/", None, ctypes.c_ulong(_PRIVATE), None), "a mount namespace")
     options = f"size={megabytes}m".encode()
     _checked(libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", ctypes.c_ulong(0), options), "a file system")
+
+
+def unmount(folder: str | Path) -> None:
+    """Have the folder be what it was, for this process and those that start now.
+
+    Raises:
+        OSError: nothing is mounted there.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    _checked(libc.umount2(os.fsencode(folder), _DETACHED), "unmounting a file system")
 
 
 def _checked(failed: int, what: str) -> None:

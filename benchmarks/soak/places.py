@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ares.errors import UsageError
 from ares.testing import Nursery
-from benchmarks.soak.disk import mount_small_disk
+from benchmarks.soak.disk import mount_small_disk, unmount
 from benchmarks.soak.faults import Fault, FileLock, FullDisk
 
 #: Megabytes of the disk that can be full: room for ten times what is asked for by default.
@@ -33,6 +33,9 @@ class Place(Protocol):
     def damage(self) -> list[str]:
         """What is wrong with what it left on the disk, in words. Nobody uses it any more."""
 
+    def close(self) -> None:
+        """Let go of what it needed. Idempotent."""
+
 
 class FilePlace:
     """An SQLite file, in a folder of its own."""
@@ -40,6 +43,7 @@ class FilePlace:
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder, "store")
         self._folder.mkdir()
+        self._is_mounted = False
         self.store = str(self._folder / "soak.db")
 
     def outage(self, nursery: Nursery) -> Fault:
@@ -52,6 +56,7 @@ class FilePlace:
             mount_small_disk(self._folder, _DISK)
         except OSError as error:
             raise UsageError(f"the disk cannot be full here: {error}") from error
+        self._is_mounted = True
         return FullDisk(self._folder)
 
     def damage(self) -> list[str]:
@@ -59,3 +64,9 @@ class FilePlace:
         with closing(sqlite3.connect(self.store)) as connection:
             found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
         return [] if found == ["ok"] else [f"the file is damaged: {each}" for each in found]
+
+    def close(self) -> None:
+        """See ``Place``."""
+        if self._is_mounted:
+            unmount(self._folder)
+            self._is_mounted = False
