@@ -328,6 +328,8 @@ class SqliteStore:
         held = _rows.held_by_id(connection, execution_id)
         if held is None:
             raise ExecutionNotFoundError(execution_id, self.name)
+        if not isinstance(held.number, int):
+            raise StoreError(self.name, f"its row is damaged: {held.number!r} is no number of a claim", execution_id)
         return held
 
     def _row(self, connection: sqlite3.Connection, execution_id: str) -> ExecutionRow:
