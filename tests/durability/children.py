@@ -321,7 +321,7 @@ def work_hard(voice: Voice, db: str, effects: str, **options: Any) -> dict[str, 
             while not is_over.is_set():
                 rt.run(flows.quick(), {"effects": os.devnull, "name": "other"}).raise_for_status()
 
-        threads = [threading.Thread(target=work) for work in [burn] * 3 + [run] * 4]
+        threads = [threading.Thread(target=work) for work in [burn] * 2 + [run] * 2]
         for thread in threads:
             thread.start()
         try:

@@ -75,6 +75,7 @@ def test_an_owner_that_was_stopped_past_its_lease_is_taken_over_and_writes_nothi
     (taken,) = rt.recover()
     result = taken.result(DEADLINE)
     written = journal(db)
+    rt.close()  # nobody is there to take the next one over
     owner.kill(signal.SIGCONT)
     owner.say("go")
     told = owner.hear()
@@ -170,7 +171,7 @@ def test_a_dead_owner_that_cannot_be_looked_at_is_taken_over_once_its_lease_stoo
     edit(db, f"UPDATE leases SET {', '.join(f'{name} = ?' for name in changes)}", *changes.values())
     owner.kill()
     owner.wait()
-    rt = again(workflows=[opened()], lease_timeout=1.0)
+    rt = again(workflows=[opened()], lease_timeout=2.0)
 
     before = rt.execution("e").status
     recovery = rt.recover()
@@ -216,7 +217,7 @@ def contained(db: str, effects: str) -> Iterator[subprocess.Popen[str]]:
 def test_an_owner_in_another_pid_namespace_keeps_what_it_has(
     contained: subprocess.Popen[str], db: str, effects: str, again: New
 ) -> None:
-    rt = again(workflows=[opened()], lease_timeout=1.0)
+    rt = again(workflows=[opened()])
     before = len(rt.recover())
     assert contained.stdin is not None
     assert contained.stdout is not None
@@ -232,7 +233,7 @@ def test_a_dead_owner_in_another_pid_namespace_is_taken_over_by_its_counter_alon
     contained: subprocess.Popen[str], db: str, effects: str, again: New
 ) -> None:
     (pid,) = read(db, "SELECT pid FROM leases")
-    rt = again(workflows=[opened()], lease_timeout=1.0)
+    rt = again(workflows=[opened()], lease_timeout=2.0)
     rt.start()
     contained.kill()
     contained.wait()
@@ -290,7 +291,7 @@ def test_an_owner_whose_lease_was_scribbled_on_keeps_what_it_has(
     owner = nursery.start("run", workflow="gated", db=db, inputs={"effects": effects}, lease_timeout=1.0)
     assert owner.hear() == "at the gate"
     edit(db, statement)
-    rt = again(workflows=[opened()], lease_timeout=1.0)
+    rt = again(workflows=[opened()])
 
     status = rt.execution("e").status
     listed = [summary.execution_id for summary in rt.executions()]
@@ -320,7 +321,7 @@ def test_an_owner_whose_claim_was_taken_away_by_hand_writes_nothing_beside_the_n
     owner = nursery.start("lose", db=db, effects=effects, how="run", lease_timeout=1.0)
     assert owner.hear() == "at the gate"
     edit(db, statement)
-    rt = again(workflows=[opened()], lease_timeout=1.0)
+    rt = again(workflows=[opened()])
 
     result = rt.resume("e", opened())
     written = journal(db)
