@@ -29,7 +29,7 @@ class OwnLease:
     Args:
         store: The opened store.
         timeout: Seconds for which another owner's counter has to stand still before that counts as gone.
-        on_lost: Called when a lease was lost and there is another one. More than once, if need be.
+        on_lost: Called when a lease was lost and there is another one; must not use this.
     """
 
     def __init__(self, store: Store, timeout: float, on_lost: Callable[[], None]) -> None:
@@ -72,10 +72,10 @@ class OwnLease:
             if self._number == lost:
                 self._is_told = False
                 self._number = self._start()
-        self._tell()
-        if self._number is None:
-            raise StoreError(self._store.name, "the journal is closed")
-        return self._number
+            self._tell()
+            if self._number is None:
+                raise StoreError(self._store.name, "the journal is closed")
+            return self._number
 
     def end(self) -> None:
         """Give the lease back with every claim that still stands under it."""
@@ -88,6 +88,7 @@ class OwnLease:
         return self._store.start_lease(attrs.evolve(this_process(), beats_every=self.beats_every))
 
     def _tell(self) -> None:
+        """Under the lock: tell of what was lost. A Ctrl-C may have come between the loss and this."""
         if not self._is_told:
             self._on_lost()
             self._is_told = True
@@ -101,7 +102,8 @@ class OwnLease:
         number = self._number
         if number is None:
             return
-        self._tell()  # whoever took another one may have been interrupted
+        with self._changing:
+            self._tell()
         try:
             stands = self._store.beat(number)
         except BaseException:

@@ -142,7 +142,7 @@ def test_of_many_threads_that_find_the_lease_gone_one_takes_another(
 
         assert set(got) == {own.number}
         assert [each.number for each in store.leases()] == [own.number]
-    assert len(lost) >= 20
+    assert len(lost) == 20
 
 
 def test_a_lease_that_was_ended_is_not_taken_anew(store: VolatileStore, own: OwnLease, lost: list[int]) -> None:
