@@ -21,6 +21,8 @@ class Heartbeat:
 
     Args:
         beat: Called every ``beat_interval`` seconds.
+        look_around: Called after a beat, unless the next one is due by then: that the others hear of this one is worth
+            more than to hear of them, where busy threads leave little time for either.
         changed: Whether there may be something new in the inbox.
         inbox: What is looked into while it is watched.
         farewell: Called on the thread when it is to end; it closes the store.
@@ -30,6 +32,7 @@ class Heartbeat:
     def __init__(
         self,
         beat: Callable[[], None],
+        look_around: Callable[[], None],
         changed: Callable[[], bool],
         inbox: Inbox,
         *,
@@ -40,6 +43,7 @@ class Heartbeat:
         name: str,
     ) -> None:
         self._beat = beat
+        self._look_around = look_around
         self._changed = changed
         self._inbox = inbox
         self._beat_interval = beat_interval
@@ -50,8 +54,8 @@ class Heartbeat:
         self._is_stopping = False
         #: Whether the inbox is to be read whatever the store says of changes.
         self._must_look = False
-        #: What went wrong last, "" since it went well: a warning is given once for a row of failures.
-        self._trouble = ""
+        #: What went wrong last with each of its works, until it goes well: one warning for a row of failures.
+        self._troubles: dict[Callable[[], None], str] = {}
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -85,8 +89,9 @@ class Heartbeat:
         while not self._is_stopping:
             now = time.monotonic()
             if now >= beat_at:
-                self._attempt(self._beat)
                 beat_at = now + self._beat_interval
+                if self._attempt(self._beat) and time.monotonic() < beat_at:
+                    self._attempt(self._look_around)
             watched = self._inbox.is_watched()
             if watched and (now >= look_at or self._must_look):
                 self._attempt(self._read_inbox)
@@ -95,16 +100,17 @@ class Heartbeat:
             self._bell.acquire(timeout=min(max(0.0, due), _LONGEST))
         self._attempt(self._farewell)
 
-    def _attempt(self, work: Callable[[], None]) -> None:
+    def _attempt(self, work: Callable[[], None]) -> bool:
         try:
             work()
         except Exception as error:  # the thread is needed for as long as the lease is
             trouble = str(error)
-            if trouble != self._trouble:
+            if trouble != self._troubles.get(work):
                 self._on_warning(trouble)
-            self._trouble = trouble
-        else:
-            self._trouble = ""
+            self._troubles[work] = trouble
+            return False
+        self._troubles.pop(work, None)
+        return True
 
     def _read_inbox(self) -> None:
         if not self._must_look and not self._changed():

@@ -1,12 +1,12 @@
 """The lease of one journal: begun, beaten, ended, and begun anew when it was lost; and which other owners are gone.
 
-Whoever beats looks at the others, too, and only after its own beat was stored: while nobody can write, nobody's silence
-means anything.
+Whoever looks at the others does so after its own beat was stored: while nobody can write, nobody's silence means
+anything.
 """
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import attrs
 
@@ -29,7 +29,7 @@ class OwnLease:
     Args:
         store: The opened store.
         timeout: Seconds for which another owner's counter has to stand still before that counts as gone.
-        on_lost: Called when a lease was lost and there is another one. More than once, if need be.
+        on_lost: Called when a lease was lost and there is another one; must not use this.
     """
 
     def __init__(self, store: Store, timeout: float, on_lost: Callable[[], None]) -> None:
@@ -72,10 +72,10 @@ class OwnLease:
             if self._number == lost:
                 self._is_told = False
                 self._number = self._start()
-        self._tell()
-        if self._number is None:
-            raise StoreError(self._store.name, "the journal is closed")
-        return self._number
+            self._tell()
+            if self._number is None:
+                raise StoreError(self._store.name, "the journal is closed")
+            return self._number
 
     def end(self) -> None:
         """Give the lease back with every claim that still stands under it."""
@@ -88,15 +88,13 @@ class OwnLease:
         return self._store.start_lease(attrs.evolve(this_process(), beats_every=self.beats_every))
 
     def _tell(self) -> None:
+        """Under the lock: tell of what was lost. A Ctrl-C may have come between the loss and this."""
         if not self._is_told:
             self._on_lost()
             self._is_told = True
 
-    # --- the others ---
-
     def beat(self) -> None:
-        """Raise the counter, or take another lease if this one is gone; then look at the others, and clear away those
-        of whom nothing is to be expected.
+        """Raise the counter, or take another lease if this one is gone.
 
         Raises:
             StoreError: The store failed.
@@ -104,26 +102,46 @@ class OwnLease:
         number = self._number
         if number is None:
             return
-        self._tell()  # whoever took another one may have been interrupted
+        with self._changing:
+            self._tell()
         try:
-            if not self._store.beat(number):
-                self.renew(number)
-                return
-            self.look()
+            stands = self._store.beat(number)
         except BaseException:
             with self._looking:
                 self._sightings.miss()
             raise
+        if not stands:
+            self.renew(number)
 
-    def look(self) -> None:
-        """See how far the others are.
+    # --- the others ---
+
+    def look_around(self) -> None:
+        """See how far the others are, and forget those of whom nothing is to be expected. To be called after a beat
+        that was stored.
 
         Raises:
             StoreError: The store failed.
         """
-        leases = self._store.leases()
+        try:
+            leases = self._store.leases()
+        except BaseException:
+            with self._looking:
+                self._sightings.miss()
+            raise
         with self._looking:
             self._sightings.look(leases, time.monotonic())
+            standing = [lease for lease in leases if self._sightings.stands(lease.number)]
+        self._forget(standing)
+
+    def clear_away(self) -> None:
+        """Forget those whose process is gone, though nothing was seen of them yet.
+
+        Raises:
+            StoreError: The store failed.
+        """
+        self._forget(self._store.leases())
+
+    def _forget(self, leases: Iterable[Lease]) -> None:
         for lease in leases:
             if self.is_gone(lease, _FORGOTTEN_AFTER):
                 self._store.forget_lease(lease)

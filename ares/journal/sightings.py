@@ -58,6 +58,11 @@ class Sightings:
         """The store was not there, or took no beat: what lies between the last look and the next counts for nothing."""
         self._last_at = None
 
+    def stands(self, number: int) -> bool:
+        """Whether a counter was at the same place at the last look and the one before."""
+        seen = self._seen.get(number)
+        return seen is not None and seen.seconds > 0.0
+
     def is_silent(self, number: int, counter: int | None = None, times: int = 1) -> bool:
         """Whether a lease stood still for so long that its owner counts as gone.
 

@@ -113,8 +113,8 @@ class StoreJournal:
             try:
                 self._lease.begin()
                 if not self.keeps_references:
-                    with contextlib.suppress(StoreError):  # the first beat does it
-                        self._lease.look()
+                    with contextlib.suppress(StoreError):
+                        self._lease.clear_away()
                     self._start_threads()
                 self._has_started = True
             finally:
@@ -154,6 +154,7 @@ class StoreJournal:
         )
         self._heartbeat = Heartbeat(
             self._beat,
+            self._lease.look_around,
             self._store.changed,
             self._inbox,
             beat_interval=self._lease.beats_every,
@@ -270,7 +271,7 @@ class StoreJournal:
         lost = {log.claim: LeaseLostError(self.name, problem, log.claim.execution_id) for log in logs}
         for log in logs:
             log.refuse(lost[log.claim])
-        self._on_warning(f"{self.name}: {problem}; executions that it held: {len(lost)}")
+        self._on_warning(f"{self.name}: {problem}")
         self._on_lost(lost)
 
     def log(self, claim: Claim) -> ExecutionLog:

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import sqlite3
+import threading
 import time
 from collections import Counter
 from contextlib import closing, suppress
@@ -370,3 +371,28 @@ def recover_all(voice: Voice, db: str, workflow: str) -> list[str]:
         while any(summary.status in unfinished for summary in rt.executions(workflow_id=made.id)):
             Latch().wait(0.05)
         return rt.warnings
+
+
+def work_hard(voice: Voice, db: str, effects: str, **options: Any) -> dict[str, Any]:
+    """Run ``gated`` among busy threads and many other executions; what it came to."""
+    is_over = Latch()
+    with Runtime(db, **options) as rt:
+
+        def burn() -> None:
+            while not is_over.is_set():
+                sum(range(10_000))
+
+        def run() -> None:
+            while not is_over.is_set():
+                rt.run(flows.quick(), {"effects": os.devnull, "name": "other"}).raise_for_status()
+
+        threads = [threading.Thread(target=work) for work in [burn] * 2 + [run] * 2]
+        for thread in threads:
+            thread.start()
+        try:
+            result = rt.run(flows.gated(), {"effects": effects}, execution_id="e")
+        finally:
+            is_over.set()
+            for thread in threads:
+                thread.join(DEADLINE)
+        return told(result)

@@ -74,7 +74,7 @@ def test_an_execution_that_kills_every_process_ends_by_max_crashes(
 
     def restarted(child: Child) -> Child:
         if has_ended(child):
-            assert child.wait() == DEADLY
+            assert child.wait() in (DEADLY, 0), child.errors()  # it may have seen the end of it just now
             return nursery.start("recover_all", db=db, workflow="deadly")
         return child
 
@@ -82,8 +82,10 @@ def test_an_execution_that_kills_every_process_ends_by_max_crashes(
     store = SqliteStore(db)
 
     def is_over() -> bool:
+        if store.execution("e").status == "FAILED":
+            return True
         services[:] = [restarted(child) for child in services]
-        return store.execution("e").status == "FAILED"
+        return False
 
     until(is_over)
 
@@ -300,6 +302,7 @@ def test_the_thread_starts_with_the_runtime_and_ends_with_it(db: str, ran: Ran) 
     assert (before, during, threads()) == ([], [f"ares-recovery {db}"], [])
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_recovers_only_once_it_uses_the_runtime(db: str, ran: Ran) -> None:
     with Runtime(db, workflows=[asks(ran)], recover_interval=30.0) as rt:
         pid = os.fork()

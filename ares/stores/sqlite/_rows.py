@@ -173,6 +173,14 @@ def insert_lease(connection: sqlite3.Connection, owner: Owner) -> int:
     return int(cursor.lastrowid or 0)
 
 
+def beat(connection: sqlite3.Connection, lease: int) -> bool:
+    """Raise the counter of a lease; False when it is not there."""
+    done = connection.execute(
+        "UPDATE leases SET counter = counter + 1, beaten_at = ? WHERE number = ?", (time.time_ns(), lease)
+    )
+    return done.rowcount == 1
+
+
 def end_lease(connection: sqlite3.Connection, lease: int) -> None:
     """Delete a lease and give back every claim under it."""
     connection.execute("UPDATE executions SET claim_lease = NULL WHERE claim_lease = ?", (lease,))
@@ -302,7 +310,7 @@ class Listing:
             last_seq=last_seq or 0,
             live=holder is not None and self._live[lease],
             owner="" if holder is None else describe(holder),
-            age=0.0 if beaten_at is None else max(0, self._now - beaten_at) / 1e9,
+            age=max(0, self._now - beaten_at) / 1e9 if isinstance(beaten_at, int) else 0.0,
             requests=requests,
             lease=lease or 0,
         )
