@@ -16,7 +16,8 @@ from ares.engine.beginning import Beginning, Begun
 from ares.engine.definitions import Agents, Definitions
 from ares.engine.driver import Driver
 from ares.engine.loops import Mail, WalksThread, walk_here
-from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, Options
+from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, Limits, Options
+from ares.engine.places import Places
 from ares.engine.pool import WorkerPool
 from ares.engine.results import WorkflowResult, make_result
 from ares.engine.setting import Setting
@@ -36,7 +37,7 @@ class Engine:
         bus: EngineBus,
         options: Options,
         agents: Agents,
-        max_workers: int,
+        limits: Limits,
         warnings: Sequence[str] = (),
     ) -> None:
         #: What the journal had to say, oldest first; grows.
@@ -44,13 +45,15 @@ class Engine:
         self.journal = journal
         self.bus = bus
         self.options = options
-        self.definitions = Definitions(agents)
+        self.definitions = Definitions(agents, limits.pools)
         self.beginning = Beginning(journal, bus, options)
         self._lock = threading.Lock()
         self._live: dict[str, Driver] = {}
         self._unwatch: dict[str, Callable[[], None]] = {}
         self._closing = False
-        self.pool = WorkerPool(journal.name, max_workers)
+        self.pool = WorkerPool(journal.name, limits.max_workers)
+        #: The slots of each named pool.
+        self.pools = {name: Places(size) for name, size in limits.pools.items()}
         self.walks = WalksThread(journal.name)
 
     # --- walking --------------------------------------------------------------------------------------------
@@ -67,6 +70,8 @@ class Engine:
             codec=None if references and not self.options.check_values else begun.definition.codec,
             options=self.options,
             pool=self.pool,
+            pools=self.pools,
+            shared={} if parent is None else parent.driver.dispatch.slots.inside(parent),
             bus=self.bus,
             calls=begun.definition.calls,
             metadata=MappingProxyType(dict(begun.metadata)),  # plugins see it, too

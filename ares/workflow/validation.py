@@ -121,6 +121,7 @@ def check_step(workflow: "Workflow", spec: "StepSpec") -> None:
         or _policy_problem(spec)
         or _kind_problem(spec)
         or _map_problem(spec)
+        or _pool_problem(spec)
         or _branch_problem(spec)
         or _delivery_problem(spec)
         or _interrupt_problem(spec)
@@ -128,9 +129,8 @@ def check_step(workflow: "Workflow", spec: "StepSpec") -> None:
     )
     if problem:
         raise DefinitionError(workflow.id, problem, spec.id)
-    for feature in ("executor", "pool"):
-        if getattr(spec, feature) is not None:
-            raise NotBuiltError(feature, f"workflow {workflow.id!r}, step {spec.id!r}")
+    if spec.executor is not None:
+        raise NotBuiltError("executor", f"workflow {workflow.id!r}, step {spec.id!r}")
 
 
 def _id_problem(workflow: "Workflow", spec: "StepSpec") -> str:
@@ -236,6 +236,14 @@ def _map_problem(spec: "StepSpec") -> str:
     if spec.max_concurrency is not None and (problem := whole_problem(spec.max_concurrency, 1)):
         return f"max_concurrency {problem} (None: as many as there are workers)"
     return ""
+
+
+def _pool_problem(spec: Any) -> str:
+    if spec.pool is None:
+        return ""
+    if not isinstance(spec.pool, str) or not spec.pool:
+        return f"pool must be the name of one, a non-empty str, not {spec.pool!r}"
+    return "a sub-workflow takes no slot of a pool; its steps can" if spec.workflow is not None else ""
 
 
 def _branch_problem(spec: "StepSpec") -> str:

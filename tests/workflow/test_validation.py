@@ -476,10 +476,7 @@ def test_a_workflow_without_steps_is_legal() -> None:
 # --- not built yet --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("feature", "value"),
-    [("executor", "process"), ("pool", "gpu")],
-)
+@pytest.mark.parametrize(("feature", "value"), [("executor", "process")])
 def test_a_field_whose_feature_is_not_built_is_refused_by_name(feature: str, value: Any) -> None:
     wf = only(StepSpec("me", nothing, **{feature: value}))
 
@@ -528,9 +525,9 @@ def test_until_may_take_the_context_any_step_any_input_and_any_variable() -> Non
 
 def test_what_is_not_built_is_refused_in_sub_workflows_too() -> None:
     child = Workflow("child")
-    child.add(StepSpec("inside", nothing, pool="gpu"))
+    child.add(StepSpec("inside", nothing, executor="process"))
 
-    with pytest.raises(NotBuiltError, match="pool"):
+    with pytest.raises(NotBuiltError, match="executor"):
         only(StepSpec("me", workflow=child)).validate()
 
 
