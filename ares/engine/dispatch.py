@@ -81,8 +81,10 @@ class Dispatch:
             work = self._sole_work()
             if work is not None or not self._send_out():
                 self._want_no_place()
-        if slots.in_hand:
-            slots.put_down(self._kept_pool() if work is None else work.pool)
+        if slots.is_waiting and work is not None:
+            slots.drop(keep=work.pool)  # nobody looks at offers until it has ended
+        elif slots.in_hand:
+            slots.put_down(keep=self._kept_pool())
         return work
 
     def drop(self) -> None:
@@ -318,7 +320,7 @@ class Dispatch:
             inline: this thread was running a step, and nothing else can happen meanwhile.
         """
         driver = self._driver
-        is_free = not (self._is_submitted or driver.crew or driver.timers.pending)
+        is_free = not (self._is_submitted or driver.crew or driver.timers.pending or self.slots.is_waiting)
         if inline or driver.options.on_caller or is_free:
             call()
             then()

@@ -63,6 +63,11 @@ class Slots:
         #: Those of which a slot is held that no attempt has.
         self.in_hand: set[str] = set()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a slot may be offered to the walk, or is kept for work that waits for a worker."""
+        return bool(self.closed or self.in_hand)
+
     def takes(self, pool: str) -> bool:
         """Take a slot in hand, for work that is pulled now; or get in line for one."""
         if pool in self.in_hand:
@@ -107,9 +112,9 @@ class Slots:
             self._step_aside(pool)
         driver.collect()
 
-    def drop(self) -> None:
-        """Nothing begins for now: others may have it all."""
-        self.put_down()
+    def drop(self, keep: str | None = None) -> None:
+        """Nothing begins for now: others may have it all, but for what is in hand of one pool."""
+        self.put_down(keep)
         for pool in list(self.closed):
             self._step_aside(pool)
 

@@ -161,7 +161,7 @@ class StepSpec:
     workflow: "Workflow | None" = None
     inputs: Mapping[str, StepRef] = attrs.field(default=_EMPTY, converter=_as_mapping, hash=False)
     executor: Any = None
-    pool: str | None = None
+    pool: str | None = attrs.field(default=None, converter=_as_id)
     metadata: Mapping[str, Any] = attrs.field(factory=dict, converter=_as_metadata, hash=False)
 
 

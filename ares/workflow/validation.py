@@ -224,12 +224,12 @@ def _kind_problem(spec: "StepSpec") -> str:
 
 def _map_problem(spec: "StepSpec") -> str:
     if spec.map_over is None:
-        for field, is_set in (
-            ("max_concurrency", spec.max_concurrency is not None),
-            ("on_item_failure", spec.on_item_failure is not OnItemFailure.FAIL),
-        ):
-            if is_set:
-                return f"{field} is for a step with map_over"
+        if spec.max_concurrency is not None:
+            return (
+                "max_concurrency is for the elements of a step with map_over; what else runs at once is limited by pool"
+            )
+        if spec.on_item_failure is not OnItemFailure.FAIL:
+            return "on_item_failure is for a step with map_over"
         return ""
     if not isinstance(spec.map_over, str) and not callable(spec.map_over):
         return f"map_over must be a step's id or function, not {spec.map_over!r}"
