@@ -4,6 +4,7 @@ import math
 import string
 from collections.abc import Callable
 from contextlib import suppress
+from enum import StrEnum
 from typing import Any
 
 import attrs
@@ -347,6 +348,33 @@ def test_a_max_concurrency_that_is_no_count_is_refused(count: Any) -> None:
 @pytest.mark.parametrize("options", [{"max_concurrency": 3}, {"on_item_failure": "collect"}])
 def test_options_of_a_map_are_for_maps(options: dict[str, Any]) -> None:
     assert next(iter(options)) in refused(only(StepSpec("me", nothing, **options)), "me")
+
+
+def test_who_limits_a_single_step_by_max_concurrency_is_told_of_pools() -> None:
+    assert "pool" in refused(only(StepSpec("me", nothing, max_concurrency=3)), "me")
+
+
+# --- pools ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pool", ["", 3, True, ["api"], {"api": 4}, b"api"])
+def test_a_pool_is_named(pool: Any) -> None:
+    assert "pool must be the name" in refused(only(StepSpec("me", nothing, pool=pool)), "me")
+
+
+def test_a_sub_workflow_takes_no_slot_its_steps_do() -> None:
+    child = Workflow("child")
+    child.add(StepSpec("inside", nothing, pool="api"))
+    child.validate()
+
+    assert "a sub-workflow takes no slot" in refused(only(StepSpec("me", workflow=child, pool="api")), "me")
+
+
+def test_a_pool_may_be_named_by_a_member_of_an_enum() -> None:
+    class Pool(StrEnum):
+        API = "api"
+
+    assert repr(only(StepSpec("me", nothing, pool=Pool.API)).steps[-1].pool) == "'api'"
 
 
 # --- branches -------------------------------------------------------------------------------------
