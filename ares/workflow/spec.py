@@ -110,7 +110,7 @@ class StepSpec:
         depends_on: steps that must be final first, without taking their values.
         params: which step, input or variable a parameter takes, where names alone would not do.
         map_over: the step over whose list this one runs, once per element.
-        max_concurrency: how many elements run at once; None: as many as there are workers.
+        max_concurrency: how many elements of a map run at once; None: as many as there are workers.
         on_item_failure: whether a failed element fails the map, or is collected as an ``ItemFailure``.
         timeout: seconds that an attempt may take; None: no limit.
         retry: how failed attempts are repeated; None: one attempt.

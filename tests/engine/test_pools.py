@@ -214,6 +214,28 @@ def test_a_step_that_waits_for_its_pool_holds_no_worker_and_keeps_nobody_waiting
     assert ran[-1] == "limited"
 
 
+def test_a_walk_waits_for_a_worker_or_for_a_slot_and_keeps_only_the_slot_meanwhile(runtime: Make) -> None:
+    rt = runtime(pools={"api": 1}, max_workers=1, steps_on="workers")
+    rt.start()
+    workers, pool = rt._life.engine().pool, pool_of(rt)
+    assert workers.try_hold("test")
+    assert pool.try_hold("test")
+    handle = rt.submit(single(lambda: "done", pool="api"))
+
+    eventually(lambda: len(workers._line) == 1)
+    workers.release("test")
+    eventually(lambda: in_line(rt) == 1)
+    eventually(lambda: workers.try_hold("test"))  # it waits for the slot alone, and holds no worker
+    assert not workers._line
+    pool.release("test")
+    eventually(lambda: len(workers._line) == 1)
+    assert not pool.try_hold("other")  # it waits for a worker alone, and has the slot that it will need
+    workers.release("test")
+
+    assert handle.result(20).outputs == {"body": "done"}
+    assert is_free(rt)
+
+
 def test_with_one_worker_what_can_go_goes_in_definition_order(runtime: Make) -> None:
     rt = runtime(pools={"api": 1, "db": 1}, max_workers=1)
     pool = pool_of(rt)
