@@ -43,6 +43,18 @@ class Owner:
 
 
 @attrs.frozen
+class Lease:
+    """A lease as a store shows it: the counter that its heartbeat raises, and the process behind it.
+
+    A counter that stands still is the only sign of a death that can be seen from another machine.
+    """
+
+    number: int
+    counter: int
+    owner: Owner
+
+
+@attrs.frozen
 class Claim:
     """The right to write one execution. ``key`` is the store's own short name of the execution.
 
@@ -73,9 +85,10 @@ class NewExecution:
 class ExecutionRow:
     """An execution as a listing shows it.
 
-    ``status`` is the stored one; ``owner`` is the owner whose lease claims it, ``age`` the seconds since its
-    last heartbeat was stored (by the wall clock: to be shown, never to decide by), and ``live`` whether that lease
-    still stands and its process is not known to be gone. Times in nanoseconds since the epoch.
+    ``status`` is the stored one; ``owner`` is the owner whose lease claims it, ``lease`` the number of that (0: nobody
+    claims it), ``age`` the seconds since its last heartbeat was stored (by the wall clock: to be shown, never to decide
+    by), and ``live`` whether that lease still stands and its process is not known to be gone. Times in nanoseconds
+    since the epoch.
     """
 
     execution_id: str
@@ -93,6 +106,7 @@ class ExecutionRow:
     owner: str
     age: float
     requests: int
+    lease: int = 0
 
 
 @attrs.define(eq=False)
@@ -149,15 +163,19 @@ class Store(Protocol):
     def end_lease(self, lease: int) -> None:
         """Give back the lease and every claim that still stands under it."""
 
+    def leases(self) -> Sequence[Lease]:
+        """Every lease that stands, in the order of their numbers."""
+
     def create(self, new: NewExecution, lease: int | None, status: str, entries: Sequence[Entry]) -> Claim:
         """Insert an execution with its first entries; claimed by ``lease``, or by nobody when None.
 
         Raises ``ExecutionExistsError`` when the id is taken.
         """
 
-    def claim(self, execution_id: str, lease: int, *, is_gone: Callable[[Owner], bool]) -> Claim:
+    def claim(self, execution_id: str, lease: int, *, is_gone: Callable[[Lease], bool]) -> Claim:
         """Take the claim for ``lease``. Raises ``ExecutionNotFoundError``, or ``ExecutionBusyError`` while another
-        claim stands whose owner ``is_gone`` does not say is gone (the same lease included)."""
+        claim stands whose lease, as this transaction sees it, ``is_gone`` does not say is gone (the same lease
+        included). A lease that is gone ends with that."""
 
     def release(self, claim: Claim) -> None:
         """Give the claim back if it still stands. Idempotent."""

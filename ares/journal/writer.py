@@ -205,7 +205,7 @@ class StoreJournal:
         """As ``Journal.claim``."""
         lease = self._current_lease()
         self._release_kept()
-        return self._store.claim(execution_id, lease, is_gone=is_gone)
+        return self._store.claim(execution_id, lease, is_gone=lambda held: is_gone(held.owner))
 
     def release(self, claim: Claim) -> None:
         """As ``Journal.release``. What was handed over under the claim is written first."""

@@ -234,7 +234,7 @@ def test_a_file_of_the_first_format_keeps_its_requests_and_takes_named_ones(path
 
     store.open()
     lease = store.start_lease(this_process())
-    store.claim("e1", lease, is_gone=is_gone)
+    store.claim("e1", lease, is_gone=lambda held: is_gone(held.owner))
     given = (("cancel", "third", ""), ("answer", "yes", "q"), ("answer", "no", "q"))
     left = [store.request("e1", kind, body, name) for kind, body, name in given]
     found = store.requests(lease)
@@ -911,7 +911,7 @@ def test_prune_removes_the_finished_and_compact_shrinks_the_file(store: SqliteSt
     assert sorted(row.execution_id for row in store.executions()) == sorted(kept)
     assert add(store, live, 2) is None
     for id_ in kept[1:]:
-        claim = store.claim(id_, lease, is_gone=is_gone)
+        claim = store.claim(id_, lease, is_gone=lambda held: is_gone(held.owner))
         assert add(store, claim, claim.last_seq + 1) is None
     assert path.stat().st_size < before / 4
 

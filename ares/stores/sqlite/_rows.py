@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ares.journal.owner import describe
-from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, NewExecution, Owner, Request
+from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, Lease, NewExecution, Owner, Request
 
 #: Rows of one INSERT: 6 values each, within the 999 variables that every build of SQLite allows. More rows at once save
 #: nothing any more.
@@ -35,15 +35,15 @@ _EXECUTION = f"""SELECT e.key, e.id, e.workflow_id, e.workflow_version, e.status
 class Held:
     """Where an execution stands in the database: its key, its newest entry, and who may write it."""
 
-    __slots__ = ("is_orphan", "key", "last_seq", "lease", "number", "owner")
+    __slots__ = ("holder", "is_orphan", "key", "last_seq", "lease", "number")
 
-    def __init__(self, key: int, last_seq: int, lease: int, number: int, owner: Owner | None) -> None:
+    def __init__(self, key: int, last_seq: int, lease: int, number: int, holder: Lease | None) -> None:
         self.key = key
         self.last_seq = last_seq
-        #: The lease of the newest claim, 0 for none; ``owner`` is None unless that lease still stands.
+        #: The lease of the newest claim, 0 for none; ``holder`` is None unless that lease still stands.
         self.lease = lease
         self.number = number
-        self.owner = owner
+        self.holder = holder
         #: Whether its newest claim was never given back, and its lease is gone with its process.
         self.is_orphan = False
 
@@ -103,7 +103,7 @@ def entries_after(connection: sqlite3.Connection, key: int, after: int, limit: i
 
 
 def held(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, Held]:
-    """Where the executions of these keys stand; the owner is not looked up."""
+    """Where the executions of these keys stand; the holder is not looked up."""
     found: dict[int, Held] = {}
     if len(keys) == 1:  # a chain's every step
         for key, lease, number, last_seq in connection.execute(_select_held(1), keys):
@@ -127,16 +127,17 @@ def _select_held(keys: int) -> str:
 
 
 def held_by_id(connection: sqlite3.Connection, execution_id: str) -> Held | None:
-    """Where one execution stands, with the owner of its claim."""
+    """Where one execution stands, with the holder of its claim."""
     row = connection.execute(
-        f"""SELECT e.key, {_LAST}, l.number, e.claim_number, e.claim_lease, {_OWNER}
+        f"""SELECT e.key, {_LAST}, l.number, e.claim_number, e.claim_lease, l.counter, {_OWNER}
         FROM executions e LEFT JOIN leases l ON l.number = e.claim_lease WHERE e.id = ?""",
         (execution_id,),
     ).fetchone()
     if row is None:
         return None
-    key, last_seq, lease, number, claimed_by, *owner = row
-    found = Held(key, last_seq or 0, lease or 0, number, None if lease is None else Owner(*owner))
+    key, last_seq, lease, number, claimed_by, counter, *owner = row
+    holder = None if lease is None else Lease(lease, counter, Owner(*owner))
+    found = Held(key, last_seq or 0, lease or 0, number, holder)
     found.is_orphan = claimed_by is not None and lease is None
     return found
 
@@ -186,10 +187,10 @@ def has_lease(connection: sqlite3.Connection, lease: int) -> bool:
     return connection.execute("SELECT 1 FROM leases WHERE number = ?", (lease,)).fetchone() is not None
 
 
-def leases(connection: sqlite3.Connection) -> list[tuple[int, Owner]]:
-    """Every lease with its owner."""
-    rows = connection.execute(f"SELECT l.number, {_OWNER} FROM leases l").fetchall()
-    return [(number, Owner(*owner)) for number, *owner in rows]
+def leases(connection: sqlite3.Connection) -> list[Lease]:
+    """Every lease, in the order of their numbers."""
+    rows = connection.execute(f"SELECT l.number, l.counter, {_OWNER} FROM leases l ORDER BY l.number").fetchall()
+    return [Lease(number, counter, Owner(*owner)) for number, counter, *owner in rows]
 
 
 # --- executions ---
@@ -293,6 +294,7 @@ class Listing:
             owner="" if holder is None else describe(holder),
             age=0.0 if beaten_at is None else max(0, self._now - beaten_at) / 1e9,
             requests=requests,
+            lease=lease or 0,
         )
 
 

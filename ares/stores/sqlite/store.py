@@ -25,7 +25,7 @@ from ares.errors import (
     UsageError,
 )
 from ares.journal.owner import is_gone as process_is_gone
-from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, NewExecution, Owner, Request
+from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, Lease, NewExecution, Owner, Request
 from ares.stores._rules import ENDED, lost, unstored
 from ares.stores.sqlite import _appending, _faults, _rows
 from ares.stores.sqlite._database import Database
@@ -80,9 +80,9 @@ class SqliteStore:
         """As ``Store.start_lease``; clears away leases whose process is gone, so that they do not pile up."""
 
         def start(connection: sqlite3.Connection) -> int:
-            for lease, holder in _rows.leases(connection):
-                if process_is_gone(holder):
-                    _rows.forget_lease(connection, lease)
+            for lease in _rows.leases(connection):
+                if process_is_gone(lease.owner):
+                    _rows.forget_lease(connection, lease.number)
             return _rows.insert_lease(connection, owner)
 
         return self._database.write(start)
@@ -102,6 +102,10 @@ class SqliteStore:
     def end_lease(self, lease: int) -> None:
         """As ``Store.end_lease``."""
         self._database.write(functools.partial(_rows.end_lease, lease=lease), sync=False)
+
+    def leases(self) -> Sequence[Lease]:
+        """As ``Store.leases``."""
+        return self._database.read(_rows.leases)
 
     # --- writing ---
 
@@ -136,7 +140,7 @@ class SqliteStore:
 
         return self._take(insert, look)
 
-    def claim(self, execution_id: str, lease: int, *, is_gone: Callable[[Owner], bool]) -> Claim:
+    def claim(self, execution_id: str, lease: int, *, is_gone: Callable[[Lease], bool]) -> Claim:
         """As ``Store.claim``. A lease whose owner is gone ends here, with every claim under it."""
         taken: list[int] = []
         orphans: list[int] = []
@@ -147,8 +151,8 @@ class SqliteStore:
                 raise lost(self.name, execution_id)
             # A second look, after a COMMIT that failed, finds its own claim if it took effect after all.
             if held.lease != lease or held.number not in taken:
-                if held.owner is not None:
-                    if not is_gone(held.owner):
+                if held.holder is not None:
+                    if not is_gone(held.holder):
                         row = self._row(connection, execution_id)
                         raise ExecutionBusyError(execution_id, row.owner, row.age)
                     _rows.forget_lease(connection, held.lease)
