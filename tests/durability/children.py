@@ -346,7 +346,7 @@ def look_and_recover(voice: Voice, workflow: str, db: str) -> None:
         while voice.hear():
             parts = rt._life.here()
             assert parts is not None
-            parts.journal._lease.look()  # what each beat does
+            parts.journal._lease.look_around()  # as after each beat
             recovery = rt.recover()
             voice.say([[each.id for each in recovery], dict(recovery.left)])
 
