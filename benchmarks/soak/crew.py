@@ -32,8 +32,7 @@ class Crew:
     def kill(self, slot: int) -> None:
         """``kill -9``, and a new one."""
         self._members[slot].kill()
-        self._members[slot].wait()
-        self._replace(slot)
+        self._bury(slot, -signal.SIGKILL)
 
     def stop(self, slot: int) -> Callable[[], None]:
         """Have one stand still; returns what has it go on, if it is still there."""
@@ -50,12 +49,9 @@ class Crew:
     def look(self) -> None:
         """Replace those that ended by themselves, which is trouble."""
         for slot, member in enumerate(self._members):
-            try:
-                code = member.wait(0.0)
-            except TimeoutError:
-                continue
-            self.troubles.append(f"process {member.pid} ended by itself with {code}\n{member.errors()}")
-            self._replace(slot)
+            with contextlib.suppress(TimeoutError):  # it is at work
+                member.wait(0.0)
+                self._bury(slot, None)
 
     def dismiss(self) -> None:
         """Have all end in good order."""
@@ -68,10 +64,23 @@ class Crew:
                 member.result()
             except (AssertionError, TimeoutError) as error:
                 self.troubles.append(f"process {member.pid} did not end in good order: {error}")
+            else:
+                self._listen(member)
 
     def _new(self, slot: int) -> ChildProcess:
         return self._nursery.start(self._life, slot=slot, **self._arguments)
 
-    def _replace(self, slot: int) -> None:
-        self._members[slot].close()
+    def _bury(self, slot: int, expected: int | None) -> None:
+        """Put a new one in the place of one that has ended, or is about to."""
+        member = self._members[slot]
+        code = member.wait()
+        if code != expected:
+            self.troubles.append(f"process {member.pid} ended by itself with {code}")
+        self._listen(member)
+        member.close()
         self._members[slot] = self._new(slot)
+
+    def _listen(self, member: ChildProcess) -> None:
+        """What one printed is of threads that failed, and the like: nothing else prints."""
+        if said := member.errors().strip():
+            self.troubles.append(f"process {member.pid} said:\n{said}")

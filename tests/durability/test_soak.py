@@ -126,6 +126,11 @@ def end_at_once(line: Line, slot: int) -> None:
     print(f"{slot} has enough")
 
 
+def complain(line: Line, slot: int) -> None:
+    print("a thread has failed", file=sys.stderr)
+    line.hear()
+
+
 def fail_when_told(line: Line, slot: int) -> None:
     line.hear()
     raise ValueError("no good order")
@@ -159,7 +164,29 @@ def test_one_that_ends_by_itself_is_trouble_and_replaced(plain_nursery: AnyNurse
     crew.look()
 
     assert crew._members != [before]
-    assert crew.troubles == [f"process {before.pid} ended by itself with 0\n0 has enough\n"]
+    assert crew.troubles == [
+        f"process {before.pid} ended by itself with 0",
+        f"process {before.pid} said:\n0 has enough",
+    ]
+
+
+def test_one_that_had_ended_when_it_was_to_be_killed_is_trouble(plain_nursery: AnyNursery) -> None:
+    crew = Crew(plain_nursery, end_at_once, {}, count=1)
+    (before,) = crew._members
+    before.wait()
+
+    crew.kill(0)
+
+    assert crew.troubles[0] == f"process {before.pid} ended by itself with 0"
+
+
+def test_what_one_prints_is_trouble(plain_nursery: AnyNursery) -> None:
+    crew = Crew(plain_nursery, complain, {}, count=1)
+    (member,) = crew._members
+
+    crew.dismiss()
+
+    assert crew.troubles == [f"process {member.pid} said:\na thread has failed"]
 
 
 def test_one_that_does_not_end_in_good_order_is_trouble(plain_nursery: AnyNursery) -> None:
