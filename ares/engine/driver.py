@@ -29,6 +29,7 @@ from ares.engine.outside import Outside
 from ares.engine.results import Kept
 from ares.engine.rounds import Rounds
 from ares.engine.setting import Setting
+from ares.engine.slots import Slots
 from ares.engine.tally import Tally
 from ares.engine.telling import Telling
 from ares.engine.timers import Timers
@@ -84,7 +85,10 @@ class Driver:
         self.cutting = Cutting(self)
         self.asking = Asking(self, setting.reader, setting.asked_at)
         self.rounds = Rounds(self)
-        self.dispatch = Dispatch(self, setting.pool, is_submitted=setting.is_submitted, after_crash=setting.after_crash)
+        slots = Slots(self, setting.pools, setting.shared)
+        self.dispatch = Dispatch(
+            self, setting.pool, slots, is_submitted=setting.is_submitted, after_crash=setting.after_crash
+        )
         self._setting = setting
         self._pool = setting.pool
         self._post = post
@@ -203,7 +207,7 @@ class Driver:
         if has_errands or self._early is not None:
             return None
         if self.outside.is_barred:
-            self.dispatch.want_no_place()
+            self.dispatch.pause()
             return None
         return self.dispatch.next()
 

@@ -16,7 +16,8 @@ from ares.engine.beginning import Beginning, Begun
 from ares.engine.definitions import Agents, Definitions
 from ares.engine.driver import Driver
 from ares.engine.loops import Mail, WalksThread, walk_here
-from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, Options
+from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, Limits, Options
+from ares.engine.places import Places
 from ares.engine.pool import WorkerPool
 from ares.engine.results import WorkflowResult, make_result
 from ares.engine.setting import Setting
@@ -36,7 +37,7 @@ class Engine:
         bus: EngineBus,
         options: Options,
         agents: Agents,
-        max_workers: int,
+        limits: Limits,
         warnings: Sequence[str] = (),
     ) -> None:
         #: What the journal had to say, oldest first; grows.
@@ -44,7 +45,7 @@ class Engine:
         self.journal = journal
         self.bus = bus
         self.options = options
-        self.definitions = Definitions(agents)
+        self.definitions = Definitions(agents, limits.pools)
         self.beginning = Beginning(journal, bus, options)
         self._lock = threading.Lock()
         self._live: dict[str, Driver] = {}
@@ -52,13 +53,17 @@ class Engine:
         #: Executions whose walk here came upon a defect.
         self._defects: dict[str, Exception] = {}
         self._closing = False
-        self.pool = WorkerPool(journal.name, max_workers)
+        self.pool = WorkerPool(journal.name, limits.max_workers)
+        #: The slots of each named pool.
+        self.pools = {name: Places(size) for name, size in limits.pools.items()}
         self.walks = WalksThread(journal.name)
 
     # --- walking --------------------------------------------------------------------------------------------
 
     def _setting(self, begun: Begun, *, submitted: bool, parent: Attempt | None = None) -> Setting:
         references = self.journal.keeps_references
+        # What is submitted is walked by the calling thread itself, then, and the step on it waits for that.
+        outer = current.get() if self.options.on_caller else parent
         variables = contextvars.copy_context()
         # What is submitted from inside a step has a life of its own, and must not keep that step's alive.
         variables.run(current.set, None)
@@ -69,6 +74,8 @@ class Engine:
             codec=None if references and not self.options.check_values else begun.definition.codec,
             options=self.options,
             pool=self.pool,
+            pools=self.pools,
+            shared={} if outer is None else outer.driver.dispatch.slots.inside(outer),
             bus=self.bus,
             calls=begun.definition.calls,
             metadata=MappingProxyType(dict(begun.metadata)),  # plugins see it, too

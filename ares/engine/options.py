@@ -1,7 +1,7 @@
 """How a Runtime wants its walks walked."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Any
@@ -36,6 +36,14 @@ class Durability(StrEnum):
     SYNC = "sync"
     ASYNC = "async"
     BEST_EFFORT = "best_effort"
+
+
+@attrs.frozen
+class Limits:
+    """How much a Runtime does at once: how many steps run, and how many of them have a slot of each named pool."""
+
+    max_workers: int
+    pools: Mapping[str, int]
 
 
 @attrs.frozen

@@ -11,7 +11,7 @@ from ares.engine.beginning import RunRequest, new_id
 from ares.engine.definitions import Definition
 from ares.errors import UsageError
 from ares.workflow import Workflow
-from ares.workflow.checks import text_problem
+from ares.workflow.checks import text_problem, whole_problem
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -51,6 +51,24 @@ def worker_count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UsageError(f"max_workers must be a whole number from 1, not {value!r}")
     return value
+
+
+def pool_sizes(value: Any) -> dict[str, int]:
+    """How many slots each pool has, by its name.
+
+    Raises:
+        UsageError: it is no mapping of names to whole numbers from 1.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"pools must map the names of pools to their sizes, not {value!r}")
+    for name, size in value.items():
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"the name of a pool must be a non-empty str, not {name!r}")
+        if problem := whole_problem(size, 1):
+            raise UsageError(f"the size of pool {name!r} {problem}")
+    return dict(value)
 
 
 def check_timeout(value: Any) -> None:

@@ -24,7 +24,7 @@ from ares.engine.driver import Driver
 from ares.engine.engine import Engine
 from ares.engine.execution import Execution
 from ares.engine.notices import notices
-from ares.engine.options import Durability, Options, StepsOn
+from ares.engine.options import Durability, Limits, Options, StepsOn
 from ares.engine.results import WorkflowResult
 from ares.engine.takeover import ResumeRequest
 from ares.errors import LeaseLostError, RuntimeClosedError, StoreError, UsageError
@@ -40,6 +40,7 @@ from ares.runtime.checks import (
     lease_seconds,
     option,
     paths_of,
+    pool_sizes,
     recover_seconds,
     run_request,
     worker_count,
@@ -67,6 +68,8 @@ class Runtime:
         workflows: those that ``recover`` takes up and that handles by id can be read with.
         agents: what steps with an ``agent_type`` and no function run.
         max_workers: how many steps run at once; ``min(32, processors + 4)`` unless given.
+        pools: the size of each named pool: at most so many steps that name it (``pool="api"``) run at once, whichever
+            executions they belong to.
         steps_on: ``"auto"``, ``"workers"``, or for tests ``"caller"``: all on the calling
             thread, without delays and timeouts.
         around_step: a context manager factory ``cm(ctx)``, entered on the thread that runs each attempt.
@@ -96,6 +99,7 @@ class Runtime:
         workflows: Iterable[Workflow] = (),
         agents: Mapping[str, Callable[..., Any]] | None = None,
         max_workers: int | None = None,
+        pools: Mapping[str, int] | None = None,
         steps_on: StepsOn | str = StepsOn.AUTO,
         around_step: Callable[[StepContext], AbstractContextManager[Any]] | None = None,
         redact: Callable[[str, Any], Any] | None = None,
@@ -110,7 +114,7 @@ class Runtime:
             raise UsageError(f"interrupt_handler must be a callable or None, not {interrupt_handler!r}")
         self._workflows = tuple(workflows)
         self._agents = dict(agents or {})
-        self._max_workers = worker_count(max_workers)
+        self._limits = Limits(worker_count(max_workers), pool_sizes(pools))
         self._options = Options(
             option(StepsOn, "steps_on", steps_on),
             option(Durability, "durability", durability),
@@ -196,7 +200,7 @@ class Runtime:
         bus = self.bus
         try:
             bus = self._plugins.start()
-            engine = Engine(journal, bus, self._options, self._agents, self._max_workers, self.warnings)
+            engine = Engine(journal, bus, self._options, self._agents, self._limits, self.warnings)
             for workflow in self._workflows:
                 engine.definitions.define(workflow)
             parts = Parts(journal, bus, engine)
@@ -461,7 +465,7 @@ class Runtime:
             ExecutionConflictError: it is of another workflow.
             DefinitionError: the workflow cannot run.
         """
-        return self._reader().decisions(execution_id, Definitions(self._agents).define(workflow))
+        return self._reader().decisions(execution_id, Definitions(self._agents, self._limits.pools).define(workflow))
 
     def prune(self, older_than: timedelta, *, compact: bool = False) -> int:
         """Delete the executions that ended more than ``older_than`` ago; those that have not ended stay.
