@@ -298,13 +298,13 @@ def run_ending(_: Voice, db: str, effects: str, timeout: float | None = None) ->
         return told(rt.run(flows.ending("asked to end"), {"effects": effects}, execution_id="e", timeout=timeout))
 
 
-def soak(_: Voice, folder: str, fault: str, lease_timeout: float) -> dict[str, Any]:
+def soak(_: Voice, folder: str, fault: str, lease_timeout: float, limit: float) -> dict[str, Any]:
     """A small soak in which one thing goes wrong: how often it did, and what was wrong in the end."""
     timing = Timing.parse(fault)
     with closing(FilePlace(folder)) as place:
         plan = Plan(place.store, folder, processes=2, executions=18, steps=5, seconds=0.1, lease_timeout=lease_timeout)
         try:
-            soaked = play(place, plan, [timing], seed=0, limit=DEADLINE)
+            soaked = play(place, plan, [timing], seed=0, limit=limit)
         except UsageError as error:
             return {"refused": str(error)}
     return {"struck": soaked.struck[timing.name], "violations": violations(plan, soaked.evidence)}
