@@ -9,7 +9,7 @@ ready goes on past it. It holds no worker meanwhile. The other way round it keep
 that the work waits for is a worker, or it might never have both. Whatever else is not used is given back.
 
 A step that waits for another execution *lends* its slot meanwhile, as it lends its worker, and waits for one again
-before it goes on. Nothing of ares waits while it holds a slot, so no two can wait for each other's, of one pool or more.
+before it goes on. Nothing of ares waits while it holds a slot, so no two can wait for each other's slots.
 """
 
 import threading
