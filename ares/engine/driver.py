@@ -124,7 +124,7 @@ class Driver:
         self.begin()
         self.asking.look_again()
         waits = self._early is not None and not self.cutting.is_stopping
-        if self._early is not None and waits and fn not in (self._begin, self.cutting.stop):
+        if self._early is not None and waits and fn not in (self._begin, self.cutting.stop, self.cutting.lose):
             self._early.append((fn, args))
         elif not self.over.is_set():
             fn(*args)
@@ -312,8 +312,8 @@ class Driver:
         return ticket
 
     def _check_commit(self, ticket: Ticket) -> None:
-        """Any thread. A commit that nobody waited for failed: that ends the walk, but in ``best_effort``."""
-        if ticket.error is not None and not self.options.is_best_effort:
+        """Any thread. A commit that nobody waited for may have failed."""
+        if self.options.ends_with(ticket.error):
             self.post(self.cutting.fail, ticket.error)
 
     def wait_for(self, ticket: Ticket) -> bool:
@@ -407,7 +407,7 @@ class Driver:
 
     def _ended(self, ended: f.Ended, ticket: Ticket) -> None:
         if ticket.error is not None:
-            if not self.options.is_best_effort:
+            if self.options.ends_with(ticket.error):
                 self.error = ticket.error
                 self.finish(ExecutionStatus.INTERRUPTED)
                 return

@@ -6,7 +6,7 @@ How one begins is told in ``ares.engine.beginning``.
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from hashlib import blake2b
 from types import MappingProxyType
@@ -21,9 +21,9 @@ from ares.engine.places import Places
 from ares.engine.pool import WorkerPool
 from ares.engine.results import WorkflowResult, make_result
 from ares.engine.setting import Setting
-from ares.errors import AttemptEnded, RuntimeClosedError, StoreError
+from ares.errors import AttemptEnded, LeaseLostError, RuntimeClosedError, StoreError
 from ares.journal.failures import afresh
-from ares.journal.protocol import Journal
+from ares.journal.protocol import Claim, Journal
 from ares.plugin.engine_bus import EngineBus
 from ares.records import ExecutionStatus
 
@@ -50,6 +50,8 @@ class Engine:
         self._lock = threading.Lock()
         self._live: dict[str, Driver] = {}
         self._unwatch: dict[str, Callable[[], None]] = {}
+        #: Executions whose walk here came upon a defect.
+        self._defects: dict[str, Exception] = {}
         self._closing = False
         self.pool = WorkerPool(journal.name, limits.max_workers)
         #: The slots of each named pool.
@@ -118,6 +120,8 @@ class Engine:
             if self._live.get(driver.execution_id) is driver:
                 self._unwatch.pop(driver.execution_id, None)
                 del self._live[driver.execution_id]
+            if isinstance(driver.error, Exception) and not isinstance(driver.error, StoreError | RuntimeClosedError):
+                self._defects[driver.execution_id] = driver.error
 
     def walk(self, begun: Begun, parent: Attempt | None) -> WorkflowResult:
         """Walk on the calling thread until the walk is over.
@@ -208,6 +212,11 @@ class Engine:
         with self._lock:
             return [d for name, d in self._live.items() if execution_id is None or name == execution_id]
 
+    def defect_of(self, execution_id: str) -> Exception | None:
+        """What a walk of an execution in this process came upon, so that another one would again."""
+        with self._lock:
+            return self._defects.get(execution_id)
+
     def wait_for_previous(self, execution_id: str) -> None:
         """A step runs again whose attempt before was ended: let that one's nested run give its claim back."""
         driver = self.live(execution_id)
@@ -227,6 +236,13 @@ class Engine:
         for driver in drivers:
             driver.outside.request_stop("closed", timeout)
         return drivers
+
+    def lose(self, lost: Mapping[Claim, LeaseLostError]) -> None:
+        """End the walks whose claims were lost."""
+        for driver in self.walked():
+            error = lost.get(driver.ledger.log.claim)
+            if error is not None:
+                driver.outside.lose(error)
 
     def close(self, timeout: float, commit: float = CLOSE_COMMIT) -> None:
         """Stop every walk in good order; what does not end in ``timeout`` seconds is cut short, and that committed in

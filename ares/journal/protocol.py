@@ -32,7 +32,10 @@ class Entry:
 
 @attrs.frozen
 class Owner:
-    """The process behind a lease: enough to tell, on the same machine, that it is gone."""
+    """The process behind a lease: enough to tell, on the same machine, that it is gone.
+
+    ``beats_every`` are the seconds in which it means to raise its counter: others give it the time for several.
+    """
 
     machine: str
     boot: str
@@ -40,6 +43,7 @@ class Owner:
     pid: int
     started: str
     host: str
+    beats_every: float = 5.0
 
 
 @attrs.frozen
@@ -162,6 +166,10 @@ class Store(Protocol):
 
     def end_lease(self, lease: int) -> None:
         """Give back the lease and every claim that still stands under it."""
+
+    def forget_lease(self, lease: Lease) -> None:
+        """Delete a lease whose owner is gone, if its counter is still that of ``lease``. The claims under it stand for
+        nothing from here on, but nobody gave them back: whoever takes one is told that it was abandoned."""
 
     def leases(self) -> Sequence[Lease]:
         """Every lease that stands, in the order of their numbers."""
