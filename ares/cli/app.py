@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ares.cli import asking, reading, showing, upkeep, walking
+from ares.cli import asking, reading, recovering, showing, upkeep, walking, watching
 from ares.cli.durations import span, time_limit
 from ares.cli.exits import EPILOGUE
 from ares.cli.session import Session
@@ -50,7 +50,9 @@ Target = Annotated[
 Id = Annotated[str, typer.Argument(metavar="ID", help="The execution; write -- before one that begins with -.")]
 Store = Annotated[
     str | None,
-    typer.Option("--store", metavar="FILE", envvar="ARES_STORE", help="The store's file.", show_default=False),
+    typer.Option(
+        "--store", metavar="FILE|URL", envvar="ARES_STORE", help="The store's file or URL.", show_default=False
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", show_default=False)]
 Timeout = Annotated[
@@ -173,6 +175,14 @@ def resume(
     return walking.resume(session, wanted)
 
 
+@app.command()
+def recover(ctx: typer.Context, target: Target, *, store: Store = None, as_json: Json = False) -> int:
+    """Go on with all that processes left which are gone. Ends when that has ended or waits."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    return recovering.recover(session, target, store)
+
+
 @app.command("list")
 def list_(
     ctx: typer.Context,
@@ -219,15 +229,29 @@ def events(
     ctx: typer.Context,
     id: Id,
     *,
-    after: Annotated[int, typer.Option(min=0, metavar="N", help="Only those numbered above N.")] = 0,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the execution ends or waits.")] = False,
+    after: Annotated[int, typer.Option(min=0, metavar="N", help="Only what is numbered above N.")] = 0,
     store: Store = None,
     as_json: Json = False,
 ) -> int:
     """Show the history of one execution, in order."""
     session: Session = ctx.obj
     session.begin(as_json=as_json)
-    return reading.events(session, store, id, after=after, follow=follow)
+    return reading.events(session, store, id, after=after)
+
+
+@app.command()
+def watch(
+    ctx: typer.Context,
+    id: Id,
+    *,
+    after: Annotated[int, typer.Option(min=0, metavar="N", help="Only what is numbered above N.")] = 0,
+    store: Store = None,
+    as_json: Json = False,
+) -> int:
+    """Follow the events of one execution, whichever process walks it, until it ends, waits, or nobody walks it."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    return watching.watch(session, store, id, after=after)
 
 
 @app.command()

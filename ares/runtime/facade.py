@@ -148,6 +148,11 @@ class Runtime:
             self.bus.stop(0)  # it never started, but may have subscriptions
 
     @property
+    def max_workers(self) -> int:
+        """How many steps run at once."""
+        return self._max_workers
+
+    @property
     def bus(self) -> PluginBus:
         """Where its plugins live and events pass. In the child of a fork there is another one."""
         return self._plugins.bus
@@ -305,9 +310,10 @@ class Runtime:
             notices.say("WARNING", "execution {}: {}", result.execution_id, warning)
         return result
 
-    def recover(self) -> Recovery:
-        """Take up every execution that nobody walks and whose workflow is in ``workflows=``. Returns at once."""
-        return recover(self, self._engine(), self._workflows)
+    def recover(self, workflows: Iterable[Workflow] = ()) -> Recovery:
+        """Take up every execution that nobody walks and whose workflow is in ``workflows=``, or among the ``workflows``
+        given here. Returns at once."""
+        return recover(self, self._engine(), (*self._workflows, *workflows))
 
     # --- from outside -----------------------------------------------------------------------------------
 
