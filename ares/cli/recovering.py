@@ -131,6 +131,7 @@ def recover(session: Session, target: str, store: str | None) -> int:
     finally:
         runtime.close()
     session.document = found.document()
+    _say_what_became_of_them(session, found)
     counts = Counter("failed" if each.result is None else each.result.status.lower() for each in found.outcomes)
     ended = ", ".join(f"{number:,} {status}" for status, number in counts.items())
     session.note(f"{counted(len(found.outcomes), 'execution')} recovered{': ' if ended else ''}{ended}")
@@ -149,10 +150,7 @@ def _recover(session: Session, runtime: Runtime, found: _Recovered) -> None:
     beginning = f"recovering {counted(len(recovery), 'execution')} (store {without_password(found.store)})"
     with watching(session, _Together(recovery.taken), beginning):
         for execution in _as_they_end(recovery.taken):
-            outcome = _outcome(execution)
-            found.outcomes.append(outcome)
-            if not session.as_json:
-                _say(session, found, outcome)
+            found.outcomes.append(_outcome(execution))
 
 
 def _as_they_end(taken: Iterable[Execution]) -> Iterator[Execution]:
@@ -187,6 +185,7 @@ def _interrupted(session: Session, runtime: Runtime, found: _Recovered) -> int:
     """What runs is given a moment, and all of it can be recovered again."""
     session.hear_no_more()
     runtime.close(INTERRUPT_GRACE)
+    _say_what_became_of_them(session, found)
     dashes = ["--"] if found.program.target.startswith("-") else []
     words = ["ares", "recover", "--store", without_password(found.store), *dashes, found.program.target]
     session.note(f"interrupted; go on with: {shlex.join(words)}")
@@ -205,6 +204,12 @@ def _say_what_is_left(session: Session, found: _Recovered) -> None:
         session.note("left ", (each, "bold red" if each in found.failed_to_take else "bold"), f": {found.left[each]}")
     if len(ids) > LISTED:
         session.note(f"left {counted(len(ids) - LISTED, 'more execution')}")
+
+
+def _say_what_became_of_them(session: Session, found: _Recovered) -> None:
+    """Not before the display has ended, which is on stderr and would write over a line of stdout."""
+    for outcome in () if session.as_json else found.outcomes:
+        _say(session, found, outcome)
 
 
 def _say(session: Session, found: _Recovered, outcome: _Outcome) -> None:
