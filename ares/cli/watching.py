@@ -29,7 +29,7 @@ _SLOWER = 1.3
 
 
 @attrs.define(eq=False)
-class _Watch:
+class Watch:
     """What is seen of one execution."""
 
     runtime: Runtime
@@ -97,7 +97,7 @@ def watch(session: Session, store: str | None, execution_id: str, *, after: int)
     """
     runtime = Runtime(existing_store(store))
     check_id(execution_id)
-    seen = _Watch(runtime, execution_id, after, runtime.summary(execution_id))
+    seen = Watch(runtime, execution_id, after, runtime.summary(execution_id))
     documents: list[dict[str, Any]] = []
     try:
         for event in seen.events():
@@ -115,11 +115,11 @@ def watch(session: Session, store: str | None, execution_id: str, *, after: int)
     return code_of_status(seen.status)
 
 
-def _document(seen: _Watch, documents: list[dict[str, Any]]) -> dict[str, Any]:
+def _document(seen: Watch, documents: list[dict[str, Any]]) -> dict[str, Any]:
     return {"execution_id": seen.execution_id, "status": str(seen.status), "events": documents}
 
 
-def _say_how_it_stands(session: Session, seen: _Watch) -> None:
+def _say_how_it_stands(session: Session, seen: Watch) -> None:
     status = str(seen.status)
     said = (status.lower(), STYLES.get(status, ""))
     if code_of_status(seen.status) == ExitCode.INTERRUPTED:
