@@ -3,6 +3,7 @@
 What a Runtime takes up runs beside this thread, which only looks who is done, so that Ctrl-C finds it here.
 """
 
+import contextlib
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from ares.cli.walking import how_to_go_on
 from ares.engine.execution import Execution
 from ares.engine.options import INTERRUPT_GRACE
 from ares.engine.results import WorkflowResult
-from ares.errors import AresError
+from ares.errors import AresError, ExecutionNotFoundError
 from ares.records import ExecutionStatus, ExecutionSummary, Progress
 from ares.runtime import Runtime
 
@@ -141,9 +142,7 @@ def recover(session: Session, target: str, store: str | None) -> int:
 def _recover(session: Session, runtime: Runtime, found: _Recovered) -> None:
     recovery = runtime.recover([found.program.workflow])
     found.left = recovery.left
-    wanted = found.program.workflow.id
-    left = (runtime.summary(each) for each in recovery.left)
-    found.failed_to_take = frozenset(e.execution_id for e in left if e.workflow_id == wanted and is_stuck(e))
+    found.failed_to_take = frozenset(_not_taken(runtime, recovery.left, found.program.workflow.id))
     _say_what_is_left(session, found)
     if not recovery.taken:
         return
@@ -151,6 +150,15 @@ def _recover(session: Session, runtime: Runtime, found: _Recovered) -> None:
     with watching(session, _Together(recovery.taken), beginning):
         for execution in _as_they_end(recovery.taken):
             found.outcomes.append(_outcome(execution))
+
+
+def _not_taken(runtime: Runtime, left: Iterable[str], workflow_id: str) -> Iterator[str]:
+    """Those of a workflow that should have been taken: nobody else has, and nothing is missing."""
+    for each in left:
+        with contextlib.suppress(ExecutionNotFoundError):  # somebody was faster, and it ended and was pruned
+            summary = runtime.summary(each)
+            if summary.workflow_id == workflow_id and is_stuck(summary):
+                yield each
 
 
 def _as_they_end(taken: Iterable[Execution]) -> Iterator[Execution]:

@@ -72,9 +72,7 @@ def test_what_was_killed_is_interrupted_and_watching_it_ends(tmp_path: Path) -> 
     ended = finish(watcher)
 
     assert ended.code == 130
-    assert ended.err == (
-        "ares: interrupted: nobody walks it any more; ares resume, or ares recover, goes on with it\n"
-    )
+    assert ended.err == ("ares: interrupted: nobody walks it any more; ares resume, or ares recover, goes on with it\n")
     assert ended.out == ""
 
 
