@@ -183,10 +183,11 @@ def user_limit() -> Iterator[Limit]:
         return
     most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if most != resource.RLIM_INFINITY and os.getuid() != 0:
-        yield Limit("ulimit -u", most, _threads_of_user(Path("/proc"), os.getuid()))
+        yield Limit("ulimit -u", most, threads_of_user(Path("/proc"), os.getuid()))
 
 
-def _threads_of_user(proc: Path, user: int) -> int:
+def threads_of_user(proc: Path, user: int) -> int:
+    """How many threads of a user run, by what ``/proc`` shows of them."""
     count = 0
     for folder in proc.glob("[0-9]*"):
         try:
