@@ -5,7 +5,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ from ares.cli.doctor import host, programs, stores
 from ares.cli.doctor.finding import Finding
 from ares.cli.trial import Trial, try_out
 from ares.plugin import Plugin
-from tests.cli.command import Ended, ares, finish, flow, forked, lines_of, start, wait_until
+from tests.cli.command import Ended, finish, flow, forked, lines_of, start, wait_until
 
 GIB = 2**30
 
@@ -387,9 +386,9 @@ workflow.step(lambda: 1, id="a")
 """
 
 
-def examined(folder: Path, more: str, before: str = "", *words: str) -> Ended:
-    (folder / "program.py").write_text(before + TARGET + more)
-    return ares("doctor", "program.py", "--json", *words, cwd=folder)
+def examined(folder: Path, more: str) -> Ended:
+    (folder / "program.py").write_text(TARGET + more)
+    return forked("doctor", "program.py", "--json", cwd=folder)
 
 
 def test_threads_that_importing_a_target_starts_are_a_warning(tmp_path: Path) -> None:
@@ -407,9 +406,7 @@ def test_threads_that_importing_a_target_starts_are_a_warning(tmp_path: Path) ->
     assert "start it where it runs" in finding["todo"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="gevent is tested where it is used")
 def test_threads_that_gevent_patched_are_a_failure_and_no_runtime_is_started_on_them(tmp_path: Path) -> None:
-    pytest.importorskip("gevent")
     (tmp_path / "program.py").write_text(f"from gevent import monkey\nmonkey.patch_all()\n{TARGET}")
 
     ended = finish(start("doctor", "program.py", "--json", cwd=tmp_path, PYTHONWARNINGS="default"))
