@@ -141,15 +141,18 @@ def recover(session: Session, target: str, store: str | None) -> int:
 
 def _recover(session: Session, runtime: Runtime, found: _Recovered) -> None:
     recovery = runtime.recover([found.program.workflow])
-    found.left = recovery.left
-    found.failed_to_take = frozenset(_not_taken(runtime, recovery.left, found.program.workflow.id))
+    # Some may be walked here already: a target's Runtime can recover on its own account.
+    taken = [*recovery.taken, *(runtime.execution(each) for each in recovery.left if runtime.live(each))]
+    ours = {each.id for each in taken}
+    found.left = {each: reason for each, reason in recovery.left.items() if each not in ours}
+    found.failed_to_take = frozenset(_not_taken(runtime, found.left, found.program.workflow.id))
     _say_what_is_left(session, found)
-    if not recovery.taken:
+    if not taken:
         return
-    beginning = f"recovering {counted(len(recovery), 'execution')} (store {without_password(found.store)})"
-    with watching(session, _Together(recovery.taken), beginning):
-        for execution in _as_they_end(recovery.taken):
-            found.outcomes.append(_outcome(execution))
+    beginning = f"recovering {counted(len(taken), 'execution')} (store {without_password(found.store)})"
+    with watching(session, _Together(taken), beginning):
+        for each in _as_they_end(taken):
+            found.outcomes.append(_outcome(each))
 
 
 def _not_taken(runtime: Runtime, left: Iterable[str], workflow_id: str) -> Iterator[str]:

@@ -193,21 +193,47 @@ def test_a_target_that_makes_its_own_runtime_decides_what_else_is_taken(tmp_path
     assert lines_of(tmp_path / "made") == ["a.db"] * 3
 
 
+RECOVERS_ITSELF = """
+from ares import Runtime
+from tests.cli.flows import fates as workflow
+
+
+def runtime(store):
+    made = Runtime(store, workflows=[workflow])
+    made.recover()
+    return made
+"""
+
+
+def test_what_a_targets_own_runtime_has_taken_up_itself_is_waited_for(tmp_path: Path) -> None:
+    leave(tmp_path, "lasts")
+    program = tmp_path / "program.py"
+    program.write_text(RECOVERS_ITSELF)
+    process: subprocess.Popen[str] = start("recover", program, "--store", "a.db", cwd=tmp_path)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "ares: recovering 1 execution (store a.db)\n"
+
+    (tmp_path / "go").touch()
+    ended = finish(process)
+
+    assert ended.code == 0
+    assert ended.out.startswith("lasts: completed in ")
+
+
 # --- what stops it --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.case("C017")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_it_in_good_order_and_it_can_be_recovered_again(tmp_path: Path, number: int, code: int) -> None:
+def test_a_ctrl_c_ends_it_in_good_order_and_it_can_be_recovered_again(tmp_path: Path) -> None:
     leave(tmp_path, "completes", "lasts")
     process = begin_recovering(tmp_path)
     wait_until(lambda: status(tmp_path, "completes").is_final, "the short one to end")
     wait_until(lambda: lines_of(tmp_path / "marks").count("lasts") == 2, "the long one to run")
 
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     ended = finish(process)
 
-    assert ended.code == code
+    assert ended.code == 130
     assert ended.said[-1] == f"ares: interrupted; go on with: ares recover --store a.db {FATES}"
     assert status(tmp_path, "lasts") is ExecutionStatus.INTERRUPTED
     (tmp_path / "go").touch()

@@ -8,30 +8,49 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import attrs
 import pytest
 
-from ares import Approve, Event, Runtime, Workflow
+from ares import Approve, Event, ExecutionStatus, Runtime, Workflow
 from ares.cli.watching import Watch
 from ares.errors import UsageError
 from ares.journal.protocol import NewExecution
 from ares.stores.sqlite import SqliteStore
-from tests.cli.command import ares, finish, flow, forked, lines_of, start, wait_until
+from tests.cli.command import finish, flow, forked, lines_of, start, wait_until
 
 posix = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 
 
-def begin(folder: Path) -> "subprocess.Popen[str]":
-    """An execution "x" in the middle of its only step, which waits for the file "go"."""
-    marks, go = folder / "marks", folder / "go"
-    inputs = ("-i", f"marks={marks}", "-i", f"go={go}")
-    writer: subprocess.Popen[str] = start("run", flow("alone"), "--store", "a.db", "--id", "x", *inputs, cwd=folder)
-    wait_until(lambda: lines_of(marks), "the step to run")
-    return writer
+@attrs.frozen
+class Held:
+    """The execution "x", in the middle of its only step, in this process."""
+
+    runtime: Runtime
+    #: Lets it end.
+    leave: threading.Event
 
 
-def watching(folder: Path, *more: str) -> "subprocess.Popen[str]":
-    """A watcher of "x"."""
-    watcher: subprocess.Popen[str] = start("watch", "x", "--store", "a.db", *more, cwd=folder)
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
+    entered, leave = threading.Semaphore(0), threading.Event()
+    holds = Workflow("holds")
+
+    @holds.step
+    def hold() -> None:
+        entered.release()
+        leave.wait(30)
+
+    with Runtime(tmp_path / "a.db") as runtime:
+        runtime.submit(holds, execution_id="x")
+        assert entered.acquire(timeout=30)
+        wait_until(lambda: len(list(runtime.stored_events("x"))) == 2, "the start to be committed")
+        yield Held(runtime, leave)
+        leave.set()
+
+
+def watching(folder: Path) -> "subprocess.Popen[str]":
+    """A watcher of "x", in a process of its own."""
+    watcher: subprocess.Popen[str] = start("watch", "x", "--store", "a.db", cwd=folder)
     return watcher
 
 
@@ -47,23 +66,23 @@ def types(lines: list[str]) -> list[str]:
 # --- live -----------------------------------------------------------------------------------------------------
 
 
-def test_events_of_another_process_are_shown_as_they_are_committed_until_it_ends(tmp_path: Path) -> None:
-    writer = begin(tmp_path)
+def test_events_of_another_process_are_shown_as_they_are_committed_until_it_ends(tmp_path: Path, held: Held) -> None:
     watcher = watching(tmp_path)
     history = first_lines(watcher, 2)
 
-    (tmp_path / "go").touch()
+    held.leave.set()
     ended = finish(watcher)
 
     assert types(history) == ["workflow.started", "step.started"]
     assert types(ended.out.splitlines()) == ["step.completed", "workflow.completed"]
     assert (ended.code, ended.err) == (0, "ares: completed\n")
-    assert finish(writer).code == 0
 
 
 @posix
 def test_what_was_killed_is_interrupted_and_watching_it_ends(tmp_path: Path) -> None:
-    writer = begin(tmp_path)
+    inputs = ("-i", f"marks={tmp_path / 'marks'}", "-i", f"go={tmp_path / 'go'}")
+    writer: subprocess.Popen[str] = start("run", flow("alone"), "--store", "a.db", "--id", "x", *inputs, cwd=tmp_path)
+    wait_until(lambda: lines_of(tmp_path / "marks"), "the step to run")
     watcher = watching(tmp_path)
     first_lines(watcher, 2)
 
@@ -72,23 +91,21 @@ def test_what_was_killed_is_interrupted_and_watching_it_ends(tmp_path: Path) -> 
     ended = finish(watcher)
 
     assert ended.code == 130
-    assert ended.err == ("ares: interrupted: nobody walks it any more; ares resume, or ares recover, goes on with it\n")
+    assert ended.err == "ares: interrupted: nobody walks it any more; ares resume, or ares recover, goes on with it\n"
     assert ended.out == ""
 
 
 @posix
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_the_watcher_and_disturbs_nobody(tmp_path: Path, number: int, code: int) -> None:
-    writer = begin(tmp_path)
+def test_a_ctrl_c_ends_the_watcher_and_disturbs_nobody(tmp_path: Path, held: Held) -> None:
     watcher = watching(tmp_path)
     first_lines(watcher, 2)
 
-    watcher.send_signal(number)
+    watcher.send_signal(signal.SIGINT)
     ended = finish(watcher)
-    (tmp_path / "go").touch()
+    held.leave.set()
 
-    assert (ended.code, ended.err) == (code, "ares: interrupted\n")
-    assert finish(writer).code == 0
+    assert (ended.code, ended.err) == (130, "ares: interrupted\n")
+    assert held.runtime.execution("x").result(30).status is ExecutionStatus.COMPLETED
 
 
 #: Watches "x" as JSON, and is hit by a Ctrl-C between two looks.
@@ -115,16 +132,14 @@ sys.exit(main(["watch", "x", "--store", "a.db", "--json"]))
 
 
 @posix
-def test_as_json_what_was_seen_before_a_ctrl_c_is_there(tmp_path: Path) -> None:
-    writer = begin(tmp_path)
+def test_as_json_what_was_seen_before_a_ctrl_c_is_there(tmp_path: Path, held: Held) -> None:
+    assert not held.leave.is_set()
     ended = finish(start(cwd=tmp_path, program=("-c", RESTING)))
-    (tmp_path / "go").touch()
 
     assert ended.code == 130
     assert ended.document["status"] == "RUNNING"
     assert [event["seq"] for event in ended.document["events"]] == [1, 2]
     assert ended.document["error"]["exit_code"] == 130
-    assert finish(writer).code == 0
 
 
 # --- what does not move ---------------------------------------------------------------------------------------
@@ -177,57 +192,40 @@ def test_of_what_is_answered_the_watcher_sees_the_end(tmp_path: Path) -> None:
         runtime.answer("x", Approve(), step="a")
         wait_until(lambda: execution.status.is_final, "the answer to be carried out")
 
-        assert ares("watch", "x", "--store", "a.db", cwd=tmp_path).code == 0
+        assert forked("watch", "x", "--store", "a.db", cwd=tmp_path).code == 0
 
 
 # --- pruned meanwhile -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def held(tmp_path: Path) -> Iterator[tuple[Runtime, threading.Event, Iterator[Event]]]:
-    """A Runtime with the execution "x" in its step, what lets it end, and somebody who has seen that step start."""
-    entered, leave = threading.Semaphore(0), threading.Event()
-    holds = Workflow("holds")
-
-    @holds.step
-    def hold() -> None:
-        entered.release()
-        leave.wait(30)
-
-    with Runtime(tmp_path / "a.db") as runtime:
-        runtime.submit(holds, execution_id="x")
-        assert entered.acquire(timeout=30)
-        reader = Runtime(tmp_path / "a.db")
-        wait_until(lambda: len(list(reader.stored_events("x"))) == 2, "the start to be committed")
-        events = Watch(reader, "x", 0, reader.summary("x")).events()
-        assert [next(events).seq, next(events).seq] == [1, 2]
-        yield runtime, leave, events
+def watched(folder: Path) -> Iterator[Event]:
+    """The events of "x", of which the first two were seen."""
+    reader = Runtime(folder / "a.db")
+    events = Watch(reader, "x", 0, reader.summary("x")).events()
+    assert [next(events).seq, next(events).seq] == [1, 2]
+    return events
 
 
-def let_it_end_and_prune(runtime: Runtime, leave: threading.Event) -> None:
-    leave.set()
-    assert runtime.execution("x").wait(30)
-    wait_until(lambda: runtime.prune(timedelta(0)) == 1, "it to be deleted")
+def let_it_end_and_prune(held: Held) -> None:
+    held.leave.set()
+    assert held.runtime.execution("x").wait(30)
+    wait_until(lambda: held.runtime.prune(timedelta(0)) == 1, "it to be deleted")
 
 
-def test_what_is_deleted_while_it_is_watched_is_said(
-    held: tuple[Runtime, threading.Event, Iterator[Event]],
-) -> None:
-    runtime, leave, events = held
-    let_it_end_and_prune(runtime, leave)
+def test_what_is_deleted_while_it_is_watched_is_said(tmp_path: Path, held: Held) -> None:
+    events = watched(tmp_path)
+    let_it_end_and_prune(held)
 
     with pytest.raises(UsageError, match="'x' was deleted while it was watched: it had ended"):
         next(events)
 
 
-def test_another_execution_of_the_same_name_is_not_taken_for_it(
-    held: tuple[Runtime, threading.Event, Iterator[Event]],
-) -> None:
-    runtime, leave, events = held
-    let_it_end_and_prune(runtime, leave)
+def test_another_execution_of_the_same_name_is_not_taken_for_it(tmp_path: Path, held: Held) -> None:
+    events = watched(tmp_path)
+    let_it_end_and_prune(held)
     again = Workflow("again")
     again.step(lambda: 1, id="a")
-    runtime.run(again, execution_id="x")
+    held.runtime.run(again, execution_id="x")
 
     with pytest.raises(UsageError, match="deleted while it was watched"):
         next(events)

@@ -110,7 +110,7 @@ def try_plugins(imported: Imported) -> tuple[int, Trial]:
     Raises:
         AresError: it cannot be made, or its plugins cannot be ordered.
     """
-    with tempfile.TemporaryDirectory(prefix="ares-doctor-") as folder:
+    with tempfile.TemporaryDirectory(prefix="ares-doctor-", ignore_cleanup_errors=True) as folder:
         runtime = imported.program.runtime(str(Path(folder) / "ares.db"))
         return runtime.max_workers, try_out(runtime)
 
