@@ -84,8 +84,13 @@ class Concealed:
 
 def _parts(store: str) -> dict[str, str]:
     """The password as a driver may write it that takes an address apart: never alone, it could be any word."""
-    found = _WITH_USER.fullmatch(store) if _SCHEME.match(store) else None
-    if found is None:
-        return {}
-    secrets = {found[2], unquote(found[2])}
-    return {form.format(each): form.format("***") for each in secrets if each for form in (":{}@", "password={}")}
+    secrets = {form for each in _passwords(store) for form in (each, unquote(each)) if form}
+    return {form.format(each): form.format("***") for each in secrets for form in (":{}@", "password={}")}
+
+
+def _passwords(store: str) -> set[str]:
+    if not _SCHEME.match(store):
+        return {found[2].strip("'") for found in _KEYWORD.finditer(store)}
+    of_user = _WITH_USER.fullmatch(store)
+    pairs = store.partition("?")[2].split("&")
+    return {pair.partition("=")[2] for pair in pairs if _is_secret(pair)} | ({of_user[2]} if of_user else set())

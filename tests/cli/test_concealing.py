@@ -56,6 +56,8 @@ def test_a_password_is_masked_escaped_and_as_a_driver_unescapes_it() -> None:
     concealed = Concealed(["postgresql://me:a%2Fb@h/db"])
 
     assert concealed.text("me:a/b@h and me:a%2Fb@h") == "me:***@h and me:***@h"
+    assert Concealed(["postgresql:///?password=a%2Fb"]).text("password=a/b user=me") == "password=*** user=me"
+    assert Concealed([f"host=h password='{SECRET}'"]).text(f"host=h password={SECRET}") == "host=h password=***"
 
 
 def test_other_words_of_a_command_line_are_shown_as_they_are() -> None:

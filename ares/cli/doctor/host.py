@@ -19,35 +19,10 @@ import ares
 from ares.cli.doctor.finding import Finding, fail, ok, warn
 
 #: File systems that other machines may write, by their names in /proc/mounts.
-_SHARED = frozenset(
-    {
-        *(
-            "nfs",
-            "nfs4",
-            "cifs",
-            "smb3",
-            "smbfs",
-            "9p",
-            "afs",
-            "ceph",
-            "glusterfs",
-            "lustre",
-            "beegfs",
-            "gpfs",
-            "ncpfs",
-        ),
-        *(
-            "fuse.sshfs",
-            "fuse.glusterfs",
-            "fuse.ceph",
-            "fuse.s3fs",
-            "fuse.rclone",
-            "fuse.gcsfuse",
-            "virtiofs",
-            "vboxsf",
-        ),
-    }
-)
+_SHARED = frozenset({
+    "9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs",
+    "fuse.sshfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs", "vboxsf", "virtiofs",
+})  # fmt: skip
 #: Bytes that must be free: less than that, and the next commits may be refused.
 _LEAST = 64 * 2**20
 #: A disk with less than this, and less than that part of it, is nearly full.

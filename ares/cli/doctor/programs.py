@@ -41,7 +41,6 @@ def import_target(target: str) -> Imported:
     """
     before, natives = frozenset(threading.enumerate()), _native_threads()
     program = load(target)
-    # Looked at from first to last before anything else: a library may have thousands of them, and they may end.
     started = [each.name for each in threading.enumerate() if each not in before]
     more = max(0, _native_threads() - natives - len(started))
     return Imported(program, started, more, patched_by(sys.modules))
@@ -66,7 +65,7 @@ def look_at_import(imported: Imported) -> Iterator[Finding]:
     """Threads that are there before anybody forks."""
     names, natives = imported.threads, imported.natives
     if not names and not natives:
-        yield ok("importing it starts no thread, so it may be imported before a fork")
+        yield ok("importing it starts no thread")
         return
     said = [f"{counted(len(names), 'thread')} ({_listed(names)})"] if names else []
     said += [f"{counted(natives, 'thread')} of libraries"] if natives else []
