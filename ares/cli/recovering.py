@@ -5,6 +5,7 @@ What a Runtime takes up runs beside this thread, which only looks who is done, s
 
 import contextlib
 import shlex
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,21 +27,16 @@ from ares.engine.execution import Execution
 from ares.engine.options import INTERRUPT_GRACE
 from ares.engine.results import WorkflowResult
 from ares.errors import AresError, ExecutionNotFoundError
-from ares.records import ExecutionStatus, ExecutionSummary, Progress
+from ares.postbox import Latch
+from ares.records import Progress
 from ares.runtime import Runtime
 
 #: Seconds between two looks who is done.
 _LOOK = 0.1
+#: Seconds in which any owner has missed three beats, however short the lease of the one who looks is.
+_LEAST_WATCH = 20.0
 #: From the best outcome to the worst.
 _WORSE = (ExitCode.COMPLETED, ExitCode.WAITING, ExitCode.CANCELLED, ExitCode.INTERRUPTED, ExitCode.FAILED)
-
-
-def is_stuck(summary: ExecutionSummary) -> bool:
-    """Whether an execution stands still although it could go on: nobody walks it, and no answer is missing."""
-    if summary.owner or summary.parent_id is not None:
-        return False
-    is_answered = summary.status is ExecutionStatus.WAITING and summary.requests > 0
-    return is_answered or summary.status in (ExecutionStatus.PENDING, ExecutionStatus.INTERRUPTED)
 
 
 @attrs.frozen
@@ -64,16 +60,16 @@ class _Recovered:
 
     program: Program
     store: str
-    #: Why executions were left, and those among them that should not have been.
+    #: Why executions were left, and what went wrong with some of these.
     left: Mapping[str, str] = attrs.field(factory=dict)
-    failed_to_take: frozenset[str] = frozenset()
+    errors: Mapping[str, Exception] = attrs.field(factory=dict)
     outcomes: list[_Outcome] = attrs.field(factory=list)
 
     @property
     def code(self) -> int:
         """That of the worst outcome."""
         codes = [each.code for each in self.outcomes]
-        codes += [ExitCode.FAILED] * bool(self.failed_to_take)
+        codes += [ExitCode.FAILED] * bool(self.errors)
         return max(codes, key=_WORSE.index, default=ExitCode.COMPLETED)
 
     def how_to_go_on(self, result: WorkflowResult) -> str:
@@ -140,13 +136,20 @@ def recover(session: Session, target: str, store: str | None) -> int:
 
 
 def _recover(session: Session, runtime: Runtime, found: _Recovered) -> None:
+    _take(session, runtime, found)
+    if silent := _silent(runtime, found.left):
+        _await_signs(session, runtime, silent)
+        _take(session, runtime, found)
+
+
+def _take(session: Session, runtime: Runtime, found: _Recovered) -> None:
+    """Take up what can be, and stay until it has ended or waits."""
     recovery = runtime.recover([found.program.workflow])
     # Some may be walked here already: a target's Runtime can recover on its own account.
     taken = [*recovery.taken, *(runtime.execution(each) for each in recovery.left if runtime.live(each))]
     ours = {each.id for each in taken}
     found.left = {each: reason for each, reason in recovery.left.items() if each not in ours}
-    found.failed_to_take = frozenset(_not_taken(runtime, found.left, found.program.workflow.id))
-    _say_what_is_left(session, found)
+    found.errors = recovery.errors
     if not taken:
         return
     beginning = f"recovering {counted(len(taken), 'execution')} (store {without_password(found.store)})"
@@ -155,13 +158,26 @@ def _recover(session: Session, runtime: Runtime, found: _Recovered) -> None:
             found.outcomes.append(_outcome(each))
 
 
-def _not_taken(runtime: Runtime, left: Iterable[str], workflow_id: str) -> Iterator[str]:
-    """Those of a workflow that should have been taken: nobody else has, and nothing is missing."""
+def _silent(runtime: Runtime, left: Iterable[str]) -> list[str]:
+    """Those whose owners seem to be gone. Nobody can tell at once of an owner on another machine, and this process was
+    not there to watch it: the wall clock, which decides nothing, says whether waiting may be worth it."""
+    found = []
     for each in left:
-        with contextlib.suppress(ExecutionNotFoundError):  # somebody was faster, and it ended and was pruned
+        with contextlib.suppress(ExecutionNotFoundError):  # it ended and was pruned
             summary = runtime.summary(each)
-            if summary.workflow_id == workflow_id and is_stuck(summary):
-                yield each
+            if summary.owner and summary.silent_for > runtime.lease_timeout:
+                found.append(each)
+    return found
+
+
+def _await_signs(session: Session, runtime: Runtime, silent: Sequence[str]) -> None:
+    """Stay until the owners of all these have proved to be gone, or had the time to prove that they are not."""
+    longest = max(2 * runtime.lease_timeout, _LEAST_WATCH)
+    who = f"{counted(len(silent), 'execution')} left: no sign of the owner"
+    session.note(f"{who}; waiting up to {seconds(longest)} to see whether it is gone")
+    give_up, rest = time.monotonic() + longest, Latch()
+    while time.monotonic() < give_up and _silent(runtime, silent):
+        rest.wait(runtime.lease_timeout / 10)
 
 
 def _as_they_end(taken: Iterable[Execution]) -> Iterator[Execution]:
@@ -208,19 +224,15 @@ def _interrupted(session: Session, runtime: Runtime, found: _Recovered) -> int:
 # --- for people -----------------------------------------------------------------------------------------------
 
 
-def _say_what_is_left(session: Session, found: _Recovered) -> None:
-    # What should have been taken comes first.
-    ids = sorted(found.left, key=lambda each: each not in found.failed_to_take)
-    for each in ids[:LISTED]:
-        session.note("left ", (each, "bold red" if each in found.failed_to_take else "bold"), f": {found.left[each]}")
-    if len(ids) > LISTED:
-        session.note(f"left {counted(len(ids) - LISTED, 'more execution')}")
-
-
 def _say_what_became_of_them(session: Session, found: _Recovered) -> None:
     """Not before the display has ended, which is on stderr and would write over a line of stdout."""
     for outcome in () if session.as_json else found.outcomes:
         _say(session, found, outcome)
+    ids = sorted(found.left, key=lambda each: each not in found.errors)
+    for each in ids[:LISTED]:
+        session.note("left ", (each, "bold red" if each in found.errors else "bold"), f": {found.left[each]}")
+    if len(ids) > LISTED:
+        session.note(f"left {counted(len(ids) - LISTED, 'more execution')}")
 
 
 def _say(session: Session, found: _Recovered, outcome: _Outcome) -> None:

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -142,6 +144,27 @@ def test_what_is_left_is_named_with_the_reason(tmp_path: Path) -> None:
     assert status(tmp_path, "crashed") is ExecutionStatus.INTERRUPTED
 
 
+@pytest.mark.case("C033")
+def test_an_owner_of_another_machine_that_gives_no_sign_is_waited_for_and_taken_over(tmp_path: Path) -> None:
+    leave(tmp_path, "completes")
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection, connection:
+        connection.execute("UPDATE leases SET machine = 'another', boot = 'another', host = 'far', beaten_at = 0")
+        connection.execute("UPDATE leases SET beats_every = 0.1")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from ares import Runtime\nfrom tests.cli.flows import fates as workflow\n\n\n"
+        "def runtime(store):\n    return Runtime(store, lease_timeout=1.0)\n"
+    )
+
+    ended = forked("recover", program, "--store", "a.db", cwd=tmp_path)
+
+    assert ended.code == 0, ended
+    assert ended.out.startswith("completes: completed in ")
+    assert ended.said[0] == (
+        "ares: 1 execution left: no sign of the owner; waiting up to 20.0 s to see whether it is gone"
+    )
+
+
 PROGRAM = """
 import os, signal
 from pathlib import Path
@@ -175,7 +198,7 @@ def test_what_cannot_be_taken_is_a_failure(tmp_path: Path) -> None:
     ended = forked("recover", program, "--store", "a.db", cwd=tmp_path)
 
     assert ended.code == 1
-    assert ended.said[0].startswith("ares: left x: WorkflowChangedError: ")
+    assert ended.said[-2].startswith("ares: left x: WorkflowChangedError: ")
     assert ended.said[-1] == "ares: 0 executions recovered"
 
 

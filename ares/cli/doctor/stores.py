@@ -6,7 +6,6 @@ from pathlib import Path
 
 from ares.cli.concealing import is_url, without_password
 from ares.cli.doctor.finding import Finding, fail, ok, warn
-from ares.cli.recovering import is_stuck
 from ares.cli.store import IN_PROCESS, is_there
 from ares.cli.text import counted, whole_seconds
 from ares.errors import AresError
@@ -68,6 +67,14 @@ def stuck(found: Sequence[ExecutionSummary]) -> Iterator[Finding]:
         yield warn(f"{said}: {_ids(answered)}", todo)
     if not still:
         yield ok("no execution stands still that could go on")
+
+
+def is_stuck(summary: ExecutionSummary) -> bool:
+    """Whether an execution stands still although it could go on: nobody walks it, and no answer is missing."""
+    if summary.owner or summary.parent_id is not None:
+        return False
+    is_answered = summary.status is ExecutionStatus.WAITING and summary.requests > 0
+    return is_answered or summary.status in (ExecutionStatus.PENDING, ExecutionStatus.INTERRUPTED)
 
 
 def look_for_silent(runtime: Runtime) -> Iterator[Finding]:
