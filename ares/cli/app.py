@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ares.cli import asking, reading, recovering, showing, upkeep, walking, watching
+from ares.cli import asking, reading, showing, upkeep, walking
 from ares.cli.durations import span, time_limit
 from ares.cli.exits import EPILOGUE
 from ares.cli.options import Id, IfExists, Json, Store, Target, Timeout
@@ -151,6 +151,8 @@ def recover(ctx: typer.Context, target: Target, *, store: Store = None, as_json:
     """Go on with all that processes left which are gone. Ends when that has ended or waits."""
     session: Session = ctx.obj
     session.begin(as_json=as_json)
+    from ares.cli import recovering
+
     return recovering.recover(session, target, store)
 
 
@@ -222,6 +224,8 @@ def watch(
     """Follow the events of one execution, whichever process walks it, until it ends, waits, or nobody walks it."""
     session: Session = ctx.obj
     session.begin(as_json=as_json)
+    from ares.cli import watching
+
     return watching.watch(session, store, id, after=after)
 
 

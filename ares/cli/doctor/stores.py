@@ -30,7 +30,8 @@ def reached(store: str) -> tuple[Runtime | None, Finding]:
         runtime = Runtime(store)
         runtime.executions(limit=1)
     except AresError as error:
-        return None, fail(str(error), "see what it says; no command can read the store as it is")
+        todo = "no command can read it like this; of an older format, ares run, resume or recover makes the present one"
+        return None, fail(str(error), todo)
     return runtime, ok(f"{shown} can be read, and has the format of this ares")
 
 
