@@ -5,6 +5,7 @@ commit, and never again once it is committed.
 """
 
 import json
+import logging
 import os
 import threading
 import time
@@ -103,6 +104,7 @@ def leave(plan: Plan, ctx: StepContext, kind: str) -> str:
 def live(line: Line, slot: int, plan: dict[str, Any]) -> None:
     """The life of a process, until it is told to stop: it keeps some executions of its own under way, and begins those
     that its predecessor did not come to. Its Runtime takes up whatever somebody left."""
+    logging.disable()  # what drivers remark on connections that break is no trouble; what a thread fails by is
     work = Plan(**plan)
     wf = chain(work)
     ahead = deque(work.ids_of(slot))
