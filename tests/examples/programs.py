@@ -121,11 +121,11 @@ class Site(Program):
         try:
             with urllib.request.urlopen(request, timeout=LIMIT) as answer:
                 return answer.status, json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                text = error.read().decode(errors="replace")
-            assert error.code < 500, f"{method} {path}: {error.code}\n{text}\n{self.said}"
-            return error.code, json.loads(text)
+        except urllib.error.HTTPError as refused:
+            with refused:
+                code, text = refused.code, refused.read().decode(errors="replace")
+        assert code < 500, f"{method} {path}: {code}\n{text}\n{self.said}"
+        return code, json.loads(text)
 
 
 def children_of(pid: int) -> list[int]:

@@ -1,7 +1,7 @@
-"""The Django project: its command and its view, in processes of their own, on SQLite files of Django's and of ares's."""
+"""The Django project: its command and its view in processes of their own, on SQLite files of Django's and of ares's."""
 
-import signal
 import shutil
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -71,8 +71,6 @@ def test_the_command_bills_everybody_once_however_often_it_is_called(
     assert first.said == again.said == "billed: A, B, C, D, E, F\n"
     assert sorted(partner.heard("mail")) == list("ABCDEF")
     assert sent(folder) == list("ABCDEF")
-
-
 
 
 def test_a_killed_command_is_gone_on_with_and_what_was_sent_is_not_sent_again(
