@@ -35,6 +35,7 @@ app.conf.update(
     },
     broker_connection_retry_on_startup=True,
     task_ignore_result=True,
+    worker_lost_wait=1.0,  # seconds until the task of a process that died is delivered again
     worker_prefetch_multiplier=1,
 )
 
