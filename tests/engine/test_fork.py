@@ -283,3 +283,22 @@ def test_threads_of_the_parent_do_not_exist_in_the_child(runtime: Make, store: s
 
     assert said == "1"
     eventually(lambda: rt._life.engine().pool.busy == 0)
+
+
+def test_a_runtime_that_was_made_imports_nothing_more(tmp_path: Path) -> None:
+    """The child of a fork that comes while a thread imports waits for ever, as soon as it needs the same module."""
+    program = """
+        import sys
+        from ares import Runtime, Workflow
+        from tests.durability.one_of_everything import rich
+        wf = rich()
+        runtimes = [Runtime(sys.argv[1]), Runtime()]
+        before = set(sys.modules)
+        for rt in runtimes:
+            rt.submit(wf, {"effects": sys.argv[2]}, execution_id="x").result(20)
+            rt.checkpoint("x"), rt.questions(), rt.recover(), rt.cancel("x"), list(rt.execution("x").events())
+            rt.close()
+        print(sorted(set(sys.modules) - before), flush=True)
+    """
+    with Child(program, str(tmp_path / "ares.db"), str(tmp_path / "effects")) as child:
+        assert child.result() == "[]\n"
