@@ -149,6 +149,40 @@ def test_a_child_does_not_take_over_what_its_parent_walks(runtime: Make, tmp_pat
     assert running.result(10).status is ExecutionStatus.COMPLETED
 
 
+def test_a_child_waits_for_what_its_parent_walks_and_hears_of_its_end(runtime: Make, tmp_path: Path) -> None:
+    begun, may_end = Gate(), Gate()
+    wf = single(lambda: begun.open() or may_end.wait() or "parent")
+    rt = runtime(tmp_path / "ares.db", workflows=[wf])
+    execution = rt.submit(wf)
+    begun.wait()
+    assert in_child(lambda: [execution.done(), execution.wait(0.05), execution.progress()]) == "[False, False, None]"
+    reader, writer = os.pipe()
+
+    def in_a_child() -> object:
+        os.write(writer, b"waits")
+        return execution.result(10).outputs
+
+    child = Task(in_child, in_a_child)
+    assert os.read(reader, 5) == b"waits"
+    may_end.open()
+
+    assert child.result() == "{'body': 'parent'}"
+    assert in_child(lambda: execution.result(0).outputs) == "{'body': 'parent'}"
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_handle_that_was_in_use_at_the_fork_is_of_use_in_the_child(runtime: Make, tmp_path: Path) -> None:
+    rt = runtime(tmp_path / "ares.db")
+    execution = rt.submit(fan(2))
+    execution.wait(10)
+
+    with execution._lock:
+        said = in_child(lambda: execution.result(5).status.value)
+
+    assert said == "'COMPLETED'"
+
+
 def test_a_close_before_the_fork_holds_in_the_child(store: str | None) -> None:
     rt = Runtime(store)
     rt.run(fan(2))
