@@ -3,13 +3,14 @@
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from ares import ExecutionStatus, Runtime, StepContext, Workflow
+from ares import ExecutionStatus, Plugin, Runtime, StepContext, Workflow
 from tests.engine.helpers import Child, Gate, Task, eventually, fan, seconds_since, single
 
 Make = Callable[..., Runtime]
@@ -214,6 +215,53 @@ def test_a_step_may_fork_and_its_child_may_run_workflows(runtime: Make, store: s
     result = rt.run(single(body))
 
     assert result.raise_for_status().outputs == {"body": "['COMPLETED', 'COMPLETED']"}
+
+
+def left_by(way: str) -> int:
+    """Fork, have the child leave its caller in some way, and return its exit code."""
+    pid = os.fork()
+    if pid == 0:
+        if way == "raise":
+            raise ValueError("in the child")
+        if way == "exit":
+            raise SystemExit(3)
+        return -1
+    eventually(lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize("steps_on", ["auto", "workers"])
+@pytest.mark.parametrize(("way", "code"), [("return", 0), ("exit", 3), ("raise", 1)])
+def test_a_child_that_comes_out_of_its_step_ends_there(
+    runtime: Make, store: str | None, steps_on: str, way: str, code: int
+) -> None:
+    left: list[int] = []
+
+    @contextmanager
+    def around(_: StepContext) -> Iterator[None]:
+        yield
+        left.append(os.getpid())
+
+    rt = runtime(store, steps_on=steps_on, around_step=around)
+
+    result = rt.run(single(lambda: left_by(way)))
+
+    assert result.raise_for_status().outputs == {"body": code}
+    assert left == [os.getpid()]
+
+
+def test_a_child_that_comes_out_of_a_plugin_ends_there(runtime: Make, store: str | None) -> None:
+    class Forker(Plugin):
+        name = "forker"
+        codes: ClassVar[list[int]] = []
+
+        def after_step(self, ctx: object, execution_id: str, result: object) -> None:
+            self.codes.extend(left_by(way) for way in ("return", "exit", "raise"))
+
+    result = runtime(store, plugins=[Forker()]).run(single(lambda: 1))
+
+    assert Forker.codes == [0, 3, 1]
+    assert result.warnings == ()
 
 
 def test_a_fork_while_locks_are_held_does_not_hang_the_child(runtime: Make, store: str | None) -> None:
