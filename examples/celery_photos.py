@@ -65,7 +65,7 @@ def _tell(what: str, name: str, ctx: StepContext) -> str:
 # --- the worker --------------------------------------------------------------------------------
 
 # Made before the worker forks its processes; each of them opens the store and makes threads of its own.
-runtime = Runtime(FOLDER / "photos.db", workflows=[photo])
+runtime = Runtime(FOLDER / "photos.db", workflows=[photo], recover_interval=5)
 
 
 @app.task(
@@ -82,8 +82,8 @@ def publish(name: str) -> None:
 
 @worker_process_init.connect
 def begin(**_: Any) -> None:
-    """A process has begun: it goes on with what others have left, whether or not the queue still knows of it."""
-    runtime.recover()
+    """A process has begun: it goes on with what others leave, whether or not the queue still knows of it."""
+    runtime.start()
 
 
 @worker_process_shutdown.connect

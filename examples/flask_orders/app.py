@@ -77,6 +77,7 @@ def _tell_warehouse(what: str, amount: int, ctx: StepContext) -> str:
 runtime = Runtime(
     os.environ.get("ORDERS_STORE", "orders.db"),
     workflows=[order],  # what may be gone on with
+    recover_interval=1,  # seconds from one look for what others have left to the next
     around_step=lambda _: app.app_context(),
 )
 
