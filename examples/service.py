@@ -35,7 +35,7 @@ def hand_over(ctx: StepContext, carrier: str, weight: int) -> str:
 def _tell(ctx: StepContext, carrier: str, weight: int) -> str:
     headers = {"Idempotency-Key": ctx.idempotency_key}
     message = f"{ctx.execution_id} {weight}".encode()
-    with urlopen(Request(f"{carrier}/{ctx.step.step_id}", message, headers), timeout=30) as said:
+    with urlopen(Request(f"{carrier}/{ctx.step.step_id}", message, headers), timeout=60) as said:
         return str(said.read().decode())
 
 
@@ -92,7 +92,7 @@ def main(store: str, port: int, carrier: str) -> None:
             print(f"goes on with {len(left)}, listens on {service.server_address[1]}", flush=True)
             service.serve_forever()
         finally:
-            runtime.close(timeout=5)
+            runtime.close(timeout=10)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def ship(ctx: StepContext, amount: int) -> str:
 def _tell_warehouse(what: str, amount: int, ctx: StepContext) -> str:
     headers = {"Idempotency-Key": ctx.idempotency_key}
     message = Request(f"{current_app.config['WAREHOUSE']}/{what}", f"{ctx.execution_id} {amount}".encode(), headers)
-    with urlopen(message, timeout=30) as said:
+    with urlopen(message, timeout=60) as said:
         return str(said.read().decode())
 
 

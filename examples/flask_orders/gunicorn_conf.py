@@ -4,6 +4,7 @@ ends, after its last request. See ``app``."""
 from typing import Any
 
 graceful_timeout = 30
+timeout = 60  # a worker that ends gives no sign of life for as long as its steps take
 
 
 def post_worker_init(_: Any) -> None:
@@ -17,4 +18,4 @@ def worker_exit(_server: Any, _worker: Any) -> None:
     """A worker ends: steps that run may end, and what follows is left to the next worker."""
     from examples.flask_orders.app import runtime
 
-    runtime.close(timeout=10)
+    runtime.close(timeout=25)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.engine.helpers import LIMIT
+from tests.examples.programs import PATIENCE
 
 
 class Partner:
@@ -39,7 +39,7 @@ class Partner:
         with self._lock:
             return {key for where, _, key in self._heard if where == path}
 
-    def wait_for(self, path: str, count: int = 1, timeout: float = LIMIT) -> None:
+    def wait_for(self, path: str, count: int = 1, timeout: float = PATIENCE) -> None:
         """Until so many messages came to a path."""
         with self._lock:
             has_come = self._lock.wait_for(lambda: sum(w == path for w, _, _ in self._heard) >= count, timeout)
@@ -61,14 +61,14 @@ class Partner:
         with self._lock:
             self._heard.append((path, text, key))
             self._lock.notify_all()
-            self._lock.wait_for(lambda: self._held.isdisjoint((path, f"{path} {text}")), LIMIT)
+            self._lock.wait_for(lambda: self._held.isdisjoint((path, f"{path} {text}")), 2 * PATIENCE)
 
     def close(self) -> None:
         with self._lock:
             self._held.clear()
             self._lock.notify_all()
         self._server.shutdown()
-        self._thread.join(LIMIT)
+        self._thread.join(PATIENCE)
         self._server.server_close()
 
 

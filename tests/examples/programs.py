@@ -9,15 +9,20 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from tests.cli.command import ROOT, environment
-from tests.engine.helpers import LIMIT, eventually
+from tests.engine.helpers import eventually as eventually_within
 
-#: What is started imports much, beside others that do the same.
-START_LIMIT = 30.0
+#: Seconds that anything here may take: what is started imports much, beside others that do the same.
+PATIENCE = 45.0
+
+
+def eventually(holds: Callable[[], object]) -> None:
+    """Wait for something that nobody announces."""
+    eventually_within(holds, PATIENCE)
 
 
 class Program:
@@ -67,7 +72,7 @@ class Program:
             return bool(found)
 
         try:
-            eventually(is_said, START_LIMIT)
+            eventually(is_said)
         except AssertionError as error:
             raise AssertionError(f"{error}, and had not said {pattern!r}\n{self.said}") from None
         return found[0].group()
@@ -75,7 +80,7 @@ class Program:
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
-    def finish(self, timeout: float = LIMIT) -> int:
+    def finish(self, timeout: float = PATIENCE) -> int:
         """Its exit code, once it has ended; killed if it does not, and then the test fails."""
         try:
             return self._process.wait(timeout)
@@ -87,7 +92,7 @@ class Program:
         """Kill it with all that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(LIMIT)
+        self._process.wait(PATIENCE)
 
     def __enter__(self) -> Self:
         return self
@@ -119,7 +124,7 @@ class Site(Program):
         request = urllib.request.Request(self.url + path, data, method=method)
         request.add_header("Content-Type", "application/json")
         try:
-            with urllib.request.urlopen(request, timeout=LIMIT) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as refused:
             with refused:

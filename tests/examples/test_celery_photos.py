@@ -12,6 +12,9 @@ from ares import Runtime
 from tests.examples.partner import Partner
 from tests.examples.programs import Program, children_of, eventually
 
+#: They start programs that import much.
+pytestmark = pytest.mark.timeout(180)
+
 #: Puts tasks into the queue.
 PUBLISH = "import sys; from examples.celery_photos import publish; [publish.delay(name) for name in sys.argv[1:]]"
 

@@ -12,6 +12,9 @@ import pytest
 from tests.examples.partner import Partner
 from tests.examples.programs import ROOT, Program, Site, eventually
 
+#: They start programs that import much.
+pytestmark = pytest.mark.timeout(180)
+
 MANAGE = ROOT / "examples" / "django_billing" / "manage.py"
 
 Command = Callable[..., Program]

@@ -11,6 +11,9 @@ from ares import Runtime
 from tests.examples.partner import Partner
 from tests.examples.programs import ROOT, Site, children_of, eventually
 
+#: They start programs that import much.
+pytestmark = pytest.mark.timeout(180)
+
 Start = Callable[[], Site]
 
 CONF = ROOT / "examples" / "flask_orders" / "gunicorn_conf.py"

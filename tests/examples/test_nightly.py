@@ -10,6 +10,9 @@ from ares import Runtime
 from tests.examples.partner import Partner
 from tests.examples.programs import ROOT, Program, eventually
 
+#: They start programs that import much.
+pytestmark = pytest.mark.timeout(180)
+
 STATIONS = ["east", "north", "south", "west"]
 
 Start = Callable[[str], Program]

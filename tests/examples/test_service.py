@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.helpers import LIMIT, Task
+from tests.engine.helpers import Task
 from tests.examples.partner import Partner
-from tests.examples.programs import ROOT, Program, eventually
+from tests.examples.programs import PATIENCE, ROOT, Program, eventually
+
+#: They start programs that import much.
+pytestmark = pytest.mark.timeout(180)
 
 CLIENTS = 40
 
@@ -21,7 +24,7 @@ class Client:
 
     def __init__(self, service: Program) -> None:
         port = int(re.findall(r"\d+", service.wait_until_said(r"listens on \d+\n"))[0])
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=LIMIT)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
         self._lines = self._socket.makefile("rb")
 
     def ask(self, line: str) -> str:
@@ -73,11 +76,11 @@ def test_a_stop_lets_steps_end_and_the_next_start_answers_all_who_come_again(
         eventually(lambda: probe.ask(" 7") in ("later", ""))
         assert service.is_running()
     assert service.finish() == 0, service.said
-    assert {each.result() for each in asked} <= {"later", "", *(f"done: {name} 7" for name in names)}
+    assert {each.result(PATIENCE) for each in asked} <= {"later", "", *(f"done: {name} 7" for name in names)}
 
     service = start()
     wanted = [f"done: {name} 7" for name in names]
-    eventually(lambda: [each.result() for each in ask_all(opened, service, names)] == wanted)
+    eventually(lambda: [each.result(PATIENCE) for each in ask_all(opened, service, names)] == wanted)
     assert sorted(partner.heard("label")) == sorted(f"{name} 7" for name in names)
     assert partner.repeated("hand_over") == {}
 
@@ -92,7 +95,7 @@ def test_what_a_killed_service_was_at_is_gone_on_with_before_anybody_asks_again(
         asked = ask_all(opened, first, names)
         partner.wait_for("hand_over", CLIENTS)
         first.kill()
-    assert [each.result() for each in asked] == [""] * CLIENTS
+    assert [each.result(PATIENCE) for each in asked] == [""] * CLIENTS
     second = start()
     partner.wait_for("hand_over", 2 * CLIENTS)
 
