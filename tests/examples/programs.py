@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from ares import Runtime
 from tests.cli.command import ROOT, environment
 from tests.engine.helpers import eventually as eventually_within
 
@@ -38,7 +39,7 @@ class Program:
         self.words = [str(word) for word in words]
         self._said = folder / f"said-{len(list(folder.glob('said-*')))}"
         # Warnings of the packages that the examples are for are none of ours.
-        env = environment(**{"PYTHONWARNINGS": "default", **more})
+        env = environment(**{"PYTHONWARNINGS": "ignore", **more})
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
                 [sys.executable, *self.words],
@@ -133,10 +134,16 @@ class Site(Program):
         return code, json.loads(text)
 
 
+def steps_done(store: Path, execution_id: str) -> int:
+    """How many steps and elements of steps are committed as completed."""
+    states = Runtime(store).checkpoint(execution_id).step_states
+    return sum(each.status == "COMPLETED" for each in states.values())
+
+
 def children_of(pid: int) -> list[int]:
     """The processes that one has started and that have not ended."""
     found = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(each) for each in found.read_text().split()] if found.exists() else []
 
 
-__all__ = ["ROOT", "Program", "Site", "children_of", "eventually"]
+__all__ = ["PATIENCE", "ROOT", "Program", "Site", "children_of", "eventually", "steps_done"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.partner import Partner
-from tests.examples.programs import ROOT, Program, Site, eventually
+from tests.examples.programs import ROOT, Program, Site, eventually, steps_done
 
 #: They start programs that import much.
 pytestmark = pytest.mark.timeout(180)
@@ -85,6 +85,7 @@ def test_a_killed_command_is_gone_on_with_and_what_was_sent_is_not_sent_again(
         first = command("bill", "2026-11")
         eventually(lambda: sent(folder) == list("ABCDE"))
         partner.wait_for("mail", 6)
+        eventually(lambda: steps_done(folder / "ares.db", "bill-2026-11") == 6)
         second = command("bill", "2026-11")
         assert second.finish() == 1
         assert "CommandError: it is under way: " in second.said

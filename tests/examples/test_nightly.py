@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ares import Runtime
 from tests.examples.partner import Partner
-from tests.examples.programs import ROOT, Program, eventually
+from tests.examples.programs import ROOT, Program, eventually, steps_done
 
 #: They start programs that import much.
 pytestmark = pytest.mark.timeout(180)
@@ -51,19 +50,13 @@ def test_a_second_start_while_the_first_runs_says_so_and_ends(night: Start, part
     assert partner.heard("total") == ["2026-11-29 64"]
 
 
-def steps_done(folder: Path, execution_id: str) -> int:
-    """How many steps and elements of steps are committed as completed."""
-    states = Runtime(folder / "nightly.db").checkpoint(execution_id).step_states
-    return sum(each.status == "COMPLETED" for each in states.values())
-
-
 def test_after_a_crash_the_next_start_finishes_that_night_and_then_its_own(
     night: Start, partner: Partner, tmp_path: Path
 ) -> None:
     with partner.holding("west"):
         first = night("2026-11-29")
         partner.wait_for("west")
-        eventually(lambda: steps_done(tmp_path, "nightly-2026-11-29") == 4)
+        eventually(lambda: steps_done(tmp_path / "nightly.db", "nightly-2026-11-29") == 4)
         first.kill()
 
     second = night("2026-11-30")
