@@ -68,4 +68,6 @@ def meaning(error: BaseException) -> str:
         told = error.diag.message_primary or type(error).__name__
         known = _MEANINGS.get(code)
         return f"{known} ({told}, {code})" if known else f"{told} ({code})"
-    return " ".join(str(error).split()) or type(error).__name__
+    # libpq's hints stand on lines of their own, behind a tab.
+    lines = [line.strip() for line in str(error).splitlines() if not line.startswith("\t")]
+    return " ".join(filter(None, lines)) or type(error).__name__

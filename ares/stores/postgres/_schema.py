@@ -28,6 +28,8 @@ _FIRST = (
         ended_at bigint, claim_lease bigint, claim_number bigint NOT NULL, created_at bigint NOT NULL,
         status text NOT NULL, error text NOT NULL, id text COLLATE "C" NOT NULL UNIQUE, workflow_id text NOT NULL,
         workflow_version text NOT NULL, parent_id text, metadata text NOT NULL) WITH (fillfactor = 60)""",
+    # What has not ended is a small part of many, and asked for again and again.
+    "CREATE INDEX executions_by_status ON {schema}.executions (status, key)",
     "CREATE INDEX executions_of_lease ON {schema}.executions (claim_lease) WHERE claim_lease IS NOT NULL",
     """CREATE TABLE {schema}.entries (
         execution bigint NOT NULL, seq bigint NOT NULL, at bigint NOT NULL, kind text NOT NULL, path text NOT NULL,
@@ -38,6 +40,7 @@ _FIRST = (
         kind text NOT NULL, body text NOT NULL, name text, name_hash text COLLATE "C", is_done boolean NOT NULL,
         left_by text NOT NULL, left_as bigint NOT NULL)""",
     "CREATE INDEX requests_of_execution ON {schema}.requests (execution)",
+    "CREATE INDEX requests_that_are_open ON {schema}.requests (number) WHERE NOT is_done",
     "CREATE UNIQUE INDEX requests_by_name ON {schema}.requests (execution, name_hash) WHERE name_hash IS NOT NULL",
 )
 

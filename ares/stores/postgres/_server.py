@@ -39,8 +39,9 @@ _LONGEST_PAUSE = 1.0
 _TRIES = 20
 
 # No call waits for ever, and nobody who was stopped within a transaction holds up the others. What is told to have been
-# stored has to be, whatever the server's own setting.
+# stored has to be, whatever the server's own setting. Compiling statements as short as these costs more than it saves.
 _SESSION = b"""SELECT set_config('lock_timeout', '10s', false), set_config('statement_timeout', '60s', false),
+    set_config('jit', 'off', false),
     set_config('idle_in_transaction_session_timeout', '10s', false),
     set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
         ELSE current_setting('synchronous_commit') END, false)"""
