@@ -91,8 +91,10 @@ class Server:
         more = "".join(f"&{key}={quote(value)}" for key, value in parameters.items())
         return f"postgresql://ares@/{database}?host={quote(str(self.folder))}{more}"
 
-    def start(self) -> None:
-        """Start it, and wait until it answers."""
+    def start(self, *, standby: bool = False) -> None:
+        """Start it, and wait until it answers; as a standby of a server that has nothing new for it, if one likes."""
+        if standby:
+            (self._data / "standby.signal").touch()
         settings = {
             "listen_addresses": "",
             "unix_socket_directories": str(self.folder),
@@ -120,10 +122,10 @@ class Server:
             )
         self._wait_until_it_answers()
 
-    def stop(self) -> None:
-        """Stop it hard: no connection is asked to end, and the next start recovers."""
+    def stop(self, *, gently: bool = False) -> None:
+        """Stop it hard: no connection is asked to end, and the next start recovers. Gently: it ends them in order."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGQUIT)
+            self._process.send_signal(signal.SIGINT if gently else signal.SIGQUIT)
             self._process.wait(DEADLINE)
             self._process = None
 

@@ -25,6 +25,10 @@ _DEFAULTS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
+_UNREADABLE = (
+    "the PostgreSQL URL cannot be read: it is postgresql://user:password@host:port/database?parameter=value, "
+    "with what is special in a URL written as %40 for @, and so on"
+)
 
 
 @attrs.frozen
@@ -50,7 +54,10 @@ def parse(url: str) -> Address:
         parts = urlsplit(url)
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
-        raise UsageError(_unreadable()) from None
+        raise UsageError(_UNREADABLE) from None
+    # A password with a character that ends it here leaves an @ behind.
+    if parts.fragment or "#" in url or "@" in parts.path or "@" in parts.query:
+        raise UsageError(_UNREADABLE)
     schema = dict(query).get("schema", SCHEMA)
     if not schema or len(schema.encode()) > _LONGEST_NAME or "\0" in schema or schema.startswith("pg_"):
         raise UsageError(f"schema={schema!r} is no name that PostgreSQL gives to a schema")
@@ -61,19 +68,12 @@ def parse(url: str) -> Address:
             raise UsageError(f"the parameters of the PostgreSQL URL: there is no such parameter: {what}")
     rest = urlencode([pair for pair in query if pair[0] != "schema"], quote_via=quote)
     try:
-        parameters = conninfo_to_dict(parts._replace(query=rest, fragment="").geturl())
+        parameters = conninfo_to_dict(url.partition("?")[0] + (f"?{rest}" if rest else ""))
     except psycopg.Error:
-        raise UsageError(_unreadable()) from None
-    if parts.fragment:
-        raise UsageError(_unreadable())
+        raise UsageError(_UNREADABLE) from None
+    if not re.fullmatch(r"[0-9,]*", str(parameters.get("port") or "")):
+        raise UsageError(_UNREADABLE)
     return Address(_name(parameters, schema), schema, {**_DEFAULTS, **parameters})
-
-
-def _unreadable() -> str:
-    return (
-        "the PostgreSQL URL cannot be read: it is postgresql://user:password@host:port/database?parameter=value, "
-        "with what is special in a URL written as %40 for @, and so on"
-    )
 
 
 def _name(parameters: dict[str, Any], schema: str) -> str:
