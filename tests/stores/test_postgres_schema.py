@@ -1,50 +1,22 @@
 """What the PostgreSQL store makes of a database, what it leaves alone, and what it says of one that will not do."""
 
-import contextlib
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-import psycopg
 import pytest
 
-from ares.errors import StoreError, UsageError
 from ares.journal.owner import this_process
-from ares.stores.opening import open_store
 from ares.stores.postgres import PostgresStore, _schema
 from tests.postgres import Server
+from tests.stores.on_postgres import opened, query, refused
 from tests.stores.store_contract import add, gone, new, rows, seqs
 
 FORMATS = Path(__file__).parent / "formats"
-
-
-@contextlib.contextmanager
-def opened(url: str) -> Iterator[PostgresStore]:
-    store = PostgresStore(url)
-    store.open()
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-def query(url: str, statement: str) -> list[tuple[Any, ...]]:
-    """What the server answers to an ordinary client."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(statement.encode())
-        return cursor.fetchall() if cursor.description else []
-
-
-def refused(call: Callable[[], object], *words: str) -> StoreError:
-    with pytest.raises(StoreError) as caught:
-        call()
-    for word in words:
-        assert word in str(caught.value)
-    return caught.value
 
 
 def tables(url: str) -> list[tuple[Any, ...]]:
@@ -91,8 +63,6 @@ def test_it_makes_one_schema_and_leaves_the_tables_of_others(postgres: str) -> N
 
 @pytest.mark.parametrize("schema", ["other", "Größe 100%s", 'a"b; --', "x" * 63])
 def test_programs_share_a_database_by_schemas_of_any_name(postgres: str, schema: str) -> None:
-    from urllib.parse import quote
-
     with opened(postgres) as one, opened(f"{postgres}&schema={quote(schema)}") as two:
         one.create(new(), one.start_lease(this_process()), "RUNNING", rows(1))
         claim = two.create(new(), two.start_lease(this_process()), "RUNNING", rows(1))
@@ -265,57 +235,3 @@ def test_a_standby_is_listed_and_not_opened() -> None:
         refused(standby.open, "standby")
     finally:
         server.close()
-
-
-# --- addresses ---
-
-
-@pytest.mark.parametrize(
-    ("url", "name"),
-    [
-        ("postgresql://me:secret@host:5433/db?sslmode=disable", "postgresql://me@host:5433/db"),
-        ("postgres://me:secret@host/db", "postgresql://me@host/db"),
-        ("postgresql:///db", "postgresql:///db"),
-        ("postgresql://host/db?password=secret&user=me", "postgresql://me@host/db"),
-        ("postgresql://m%40e:secret%2F@[::1]:5/d%20b?schema=x", "postgresql://m%40e@[::1]:5/d%20b?schema=x"),
-        ("postgresql://me:secret@a:1,b:2/db", "postgresql://me@a:1,b:2/db"),
-        ("postgresql://me:secret@/db?host=/tmp/x", "postgresql://me@/db?host=/tmp/x"),
-    ],
-)
-def test_the_name_of_a_store_is_its_url_without_the_password(url: str, name: str) -> None:
-    store = open_store(url)
-
-    assert isinstance(store, PostgresStore)
-    assert store.name == name
-    assert "secret" not in repr(vars(store))
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://me:sec?ret@host/db",
-        "postgresql://me:sec%zzret@host/db",
-        "postgresql://me:sec#ret@host/db",
-        "postgresql://me:sec/ret@host/db",
-        "postgresql://me:12/ret@host/db",
-        "postgresql://me:12?ret=3@host/db",
-        "postgresql://me:secret@host:port/db",
-        "postgresql://me:secret@[::1/db",
-        "postgresql://me:secret@host/db?sslmode",
-        "postgresql://me:secret@host/db?no_such_thing=1",
-        "postgresql://me:secret@host/db?schema=",
-        "postgresql://me:secret@host/db?schema=pg_mine",
-        "postgresql://me:secret@host/db?schema=" + "x" * 64,
-    ],
-)
-def test_a_url_that_cannot_be_read_is_refused_without_a_word_of_its_password(url: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        open_store(url)
-
-    story = f"{caught.value!r} {caught.value} {caught.value.__cause__!r}"
-    assert not any(part in story for part in ("secret", "sec?", "ret@", "sec%", "sec#", "sec/", "12"))
-
-
-def test_a_parameter_that_there_is_not_is_named() -> None:
-    with pytest.raises(UsageError, match="no such parameter: 'no_such_thing'"):
-        PostgresStore("postgresql://host/db?no_such_thing=1")

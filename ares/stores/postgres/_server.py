@@ -83,6 +83,7 @@ class Server:
         self._cause = ""
         self._outages = 0
         _servers.add(self)
+        weakref.finalize(self, _close_forgotten, os.getpid(), self._seats).atexit = False
 
     # --- opening and closing ---
 
@@ -276,6 +277,12 @@ _IDLE = psycopg.pq.TransactionStatus.IDLE
 
 def _ignore(_message: str) -> None:
     """Nobody wants to be warned."""
+
+
+def _close_forgotten(pid: int, seats: tuple[_Seat, ...]) -> None:
+    for seat in seats:
+        if os.getpid() == pid and seat.connection is not None:
+            seat.connection.close()
 
 
 # A child of a fork must not say goodbye on its parent's connections: psycopg does not when it frees one that another
