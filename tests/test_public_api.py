@@ -155,10 +155,7 @@ def body() -> None:
 
 @pytest.mark.parametrize(
     ("feature", "options"),
-    [
-        ("executor", {"executor": "process"}),
-        ("pool", {"pool": "gpu"}),
-    ],
+    [("executor", {"executor": "process"})],
 )
 def test_a_step_option_that_is_not_built_yet_is_refused_by_name(feature: str, options: dict[str, Any]) -> None:
     wf = Workflow("w")

@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import attrs
@@ -13,6 +13,7 @@ from ares.errors import DefinitionError, ExecutionConflictError, UsageError
 from ares.journal.protocol import ExecutionRow
 from ares.values import Codec
 from ares.workflow import Call, Graph, Workflow, bind_call
+from ares.workflow.checks import did_you_mean, listed
 
 #: How many are remembered: a program may make a workflow for each run.
 MAX_DEFINITIONS = 256
@@ -37,16 +38,18 @@ class Definition:
 
 
 class Definitions:
-    """Any thread. ``agents``: what runs steps that have no function, by agent type."""
+    """Any thread. ``agents``: what runs steps that have no function, by agent type. ``pools``: those that steps may
+    name."""
 
-    def __init__(self, agents: Agents) -> None:
+    def __init__(self, agents: Agents, pools: Collection[str] = ()) -> None:
         self._agents = agents
+        self._pools = pools
         self._lock = threading.Lock()
         #: The definition last seen under each workflow id, the least recently used first.
         self._seen: OrderedDict[str, Definition] = OrderedDict()
 
     def define(self, workflow: Workflow) -> Definition:
-        """Validate a workflow and bind its agents.
+        """Validate a workflow, bind its agents, and look for its pools.
 
         Raises:
             DefinitionError: it cannot run.
@@ -98,6 +101,7 @@ class Definitions:
             for node in each.nodes:
                 if node.child is not None:
                     continue
+                self._check_pool(each, node.id, node.spec.pool)
                 if node.run is None:
                     fn = self._agent(each, node.id, "agent_type", node.spec.agent_type)
                     calls[node] = bind_call(fn, node, each)
@@ -107,6 +111,11 @@ class Definitions:
                     calls[node, REPLACEMENT] = bind_call(fn, node, each)
             waiting.extend(each.children)
         return calls
+
+    def _check_pool(self, graph: Graph, step_id: str, pool: str | None) -> None:
+        if pool is not None and pool not in self._pools:
+            problem = f"pool {pool!r} is not one of the Runtime's{did_you_mean(pool, self._pools)} (pools: "
+            raise DefinitionError(graph.workflow.id, f"{problem}{listed(self._pools)})", step_id)
 
     def _agent(self, graph: Graph, step_id: str, field: str, name: str) -> Callable[..., Any]:
         fn = self._agents.get(name)

@@ -32,7 +32,10 @@ class Entry:
 
 @attrs.frozen
 class Owner:
-    """The process behind a lease: enough to tell, on the same machine, that it is gone."""
+    """The process behind a lease: enough to tell, on the same machine, that it is gone.
+
+    ``beats_every`` are the seconds in which it means to raise its counter: others give it the time for several.
+    """
 
     machine: str
     boot: str
@@ -40,6 +43,7 @@ class Owner:
     pid: int
     started: str
     host: str
+    beats_every: float = 5.0
 
 
 @attrs.frozen
@@ -163,6 +167,10 @@ class Store(Protocol):
     def end_lease(self, lease: int) -> None:
         """Give back the lease and every claim that still stands under it."""
 
+    def forget_lease(self, lease: Lease) -> None:
+        """Delete a lease whose owner is gone, if its counter is still that of ``lease``. The claims under it stand for
+        nothing from here on, but nobody gave them back: whoever takes one is told that it was abandoned."""
+
     def leases(self) -> Sequence[Lease]:
         """Every lease that stands, in the order of their numbers."""
 
@@ -238,13 +246,12 @@ class Store(Protocol):
 class AttentiveStore(Protocol):
     """What a store may do beside that of ``Store``: say by itself what others would have to ask for."""
 
-    def attend(self, lease: int, *, on_request: Callable[[], None], on_warning: Callable[[str], None]) -> None:
-        """Begin to tell, until ``close``; called once, after ``start_lease``.
+    def attend(self, *, on_request: Callable[[], None], on_warning: Callable[[str], None]) -> None:
+        """Begin to tell, until ``close``; called once, when there is a lease.
 
         Args:
-            lease: Whose owner wants to know.
-            on_request: To be called when there may be a new request to what the lease claims, from any thread; it is
-                short and does not raise. A hint: the inbox is looked into from time to time all the same.
+            on_request: To be called when there may be a new request to what the newest lease claims, from any thread;
+                it is short and does not raise. A hint: the inbox is looked into from time to time all the same.
             on_warning: To be told in words what was survived, a lost connection for example; with no lock held.
         """
 

@@ -18,6 +18,7 @@ from ares.errors import RuntimeClosedError
 from ares.journal.protocol import Store
 from ares.journal.writer import StoreJournal
 from ares.runtime.following import Following
+from ares.runtime.recovering import Recovering
 
 #: Seconds that what is walked by Runtimes which nobody closed has at the end of the process, and then its commits.
 _EXIT_SECONDS = 0.5
@@ -32,11 +33,12 @@ _GRACE = 5.0
 
 @attrs.define(eq=False)
 class Parts:
-    """A journal, the plugins, and the engine on both."""
+    """A journal, the plugins, and the engine on both, and what recovers by itself, if anything does."""
 
     journal: StoreJournal
     bus: PluginBus
     engine: Engine
+    recovering: Recovering | None = None
     following: Following = attrs.field(factory=Following)
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
@@ -49,7 +51,11 @@ class Parts:
             return
         try:
             until = time.monotonic() + timeout
+            if self.recovering is not None:
+                self.recovering.end()
             self.engine.close(timeout, commit)
+            if self.recovering is not None:
+                self.recovering.join(max(commit, until - time.monotonic()))
             # They may have something to write, so the journal is still there.
             left = min(until - time.monotonic(), max(_PLUGIN_SECONDS, timeout / 2))
             self.bus.stop(max(commit, left))

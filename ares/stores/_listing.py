@@ -41,7 +41,7 @@ class Listing:
             last_seq=last_seq or 0,
             live=holder is not None and self._live[lease],
             owner="" if holder is None else describe(holder),
-            age=0.0 if beaten_at is None else max(0, self._now - beaten_at) / 1e9,
+            age=max(0, self._now - beaten_at) / 1e9 if isinstance(beaten_at, int) else 0.0,
             requests=requests,
             lease=lease or 0,
         )

@@ -139,6 +139,13 @@ class VolatileStore:
             # The claims under it stand for nothing from here on: whether a lease is there is asked with each of them.
             self._leases.pop(lease, None)
 
+    def forget_lease(self, lease: Lease) -> None:
+        """As ``Store.forget_lease``."""
+        with self._lock:
+            found = self._leases.get(lease.number)
+            if found is not None and found.counter == lease.counter:
+                self._forget(lease.number)
+
     def leases(self) -> Sequence[Lease]:
         """As ``Store.leases``."""
         with self._lock:
@@ -169,8 +176,7 @@ class VolatileStore:
             if holder is not None and not is_gone(holder):
                 raise ExecutionBusyError(execution_id, describe(holder.owner))
             if holder is not None:
-                del self._leases[holder.number]
-                self._gone.add(holder.number)
+                self._forget(holder.number)
             was_abandoned = found.lease in self._gone
             found.lease = lease
             found.claims += 1
@@ -313,6 +319,10 @@ class VolatileStore:
         if found is None:
             raise ExecutionNotFoundError(execution_id, self.name)
         return found
+
+    def _forget(self, lease: int) -> None:
+        del self._leases[lease]
+        self._gone.add(lease)
 
     def _holder(self, found: _Execution) -> Lease | None:
         return None if found.lease is None else self._leases.get(found.lease)

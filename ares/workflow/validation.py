@@ -121,6 +121,7 @@ def check_step(workflow: "Workflow", spec: "StepSpec") -> None:
         or _policy_problem(spec)
         or _kind_problem(spec)
         or _map_problem(spec)
+        or _pool_problem(spec)
         or _branch_problem(spec)
         or _delivery_problem(spec)
         or _interrupt_problem(spec)
@@ -128,9 +129,8 @@ def check_step(workflow: "Workflow", spec: "StepSpec") -> None:
     )
     if problem:
         raise DefinitionError(workflow.id, problem, spec.id)
-    for feature in ("executor", "pool"):
-        if getattr(spec, feature) is not None:
-            raise NotBuiltError(feature, f"workflow {workflow.id!r}, step {spec.id!r}")
+    if spec.executor is not None:
+        raise NotBuiltError("executor", f"workflow {workflow.id!r}, step {spec.id!r}")
 
 
 def _id_problem(workflow: "Workflow", spec: "StepSpec") -> str:
@@ -224,18 +224,26 @@ def _kind_problem(spec: "StepSpec") -> str:
 
 def _map_problem(spec: "StepSpec") -> str:
     if spec.map_over is None:
-        for field, is_set in (
-            ("max_concurrency", spec.max_concurrency is not None),
-            ("on_item_failure", spec.on_item_failure is not OnItemFailure.FAIL),
-        ):
-            if is_set:
-                return f"{field} is for a step with map_over"
+        if spec.max_concurrency is not None:
+            return (
+                "max_concurrency is for the elements of a step with map_over; what else runs at once is limited by pool"
+            )
+        if spec.on_item_failure is not OnItemFailure.FAIL:
+            return "on_item_failure is for a step with map_over"
         return ""
     if not isinstance(spec.map_over, str) and not callable(spec.map_over):
         return f"map_over must be a step's id or function, not {spec.map_over!r}"
     if spec.max_concurrency is not None and (problem := whole_problem(spec.max_concurrency, 1)):
         return f"max_concurrency {problem} (None: as many as there are workers)"
     return ""
+
+
+def _pool_problem(spec: Any) -> str:
+    if spec.pool is None:
+        return ""
+    if not isinstance(spec.pool, str) or not spec.pool:
+        return f"pool must be the name of one, a non-empty str, not {spec.pool!r}"
+    return "a sub-workflow takes no slot of a pool; its steps can" if spec.workflow is not None else ""
 
 
 def _branch_problem(spec: "StepSpec") -> str:

@@ -23,7 +23,7 @@ def store(postgres: str) -> Iterator[PostgresStore]:
 def test_a_child_of_a_fork_says_nothing_on_its_parents_connections(postgres: str, store: PostgresStore) -> None:
     warnings: list[str] = []
     claim = begin(store)
-    store.attend(claim.lease, on_request=lambda: None, on_warning=warnings.append)
+    store.attend(on_request=lambda: None, on_warning=warnings.append)
     assert add(store, claim, 1) is None
 
     def work() -> None:
@@ -54,7 +54,7 @@ from ares.stores.postgres import PostgresStore
 store = PostgresStore(sys.argv[1])
 store.open()
 lease = store.start_lease(this_process())
-store.attend(lease, on_request=lambda: None, on_warning=print)
+store.attend(on_request=lambda: None, on_warning=print)
 pid = os.fork()
 if pid == 0:
     sys.exit()
@@ -75,9 +75,9 @@ def test_closing_and_forgetting_leave_no_connection_thread_or_file(postgres: str
     for number in range(20):
         store = PostgresStore(postgres)
         store.open()
-        lease = store.start_lease(this_process())
+        store.start_lease(this_process())
         if number % 2:
-            store.attend(lease, on_request=lambda: None, on_warning=lambda _text: None)
+            store.attend(on_request=lambda: None, on_warning=lambda _text: None)
             store.close()
         del store
     gc.collect()

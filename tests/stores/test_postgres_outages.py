@@ -56,7 +56,7 @@ def test_a_server_that_went_away_while_nobody_asked_is_no_error_and_one_warning(
 ) -> None:
     warnings: list[str] = []
     claim = begin(store)
-    store.attend(claim.lease, on_request=lambda: None, on_warning=warnings.append)
+    store.attend(on_request=lambda: None, on_warning=warnings.append)
     assert add(store, claim, 1) is None
     # Several connections are open by now, and all of them are lost.
     readers = [threading.Thread(target=lambda: [store.execution("e1") for _ in range(20)]) for _ in range(4)]

@@ -1,7 +1,7 @@
 """The thread that hears at once what the server has to tell. Whoever relies on it looks for himself, too, only later.
 
 A notification may be lost: with the connection, or in a pooler between here and the server. So it is a hint to look,
-and after each new connection there is one, because nobody knows what was missed.
+and a new connection is one, too, because nobody knows what was missed.
 """
 
 import selectors
@@ -27,10 +27,11 @@ class Listener:
     Args:
         server: Where; opened.
         channel: What the notifications go by.
-        on_notification: Called on the listener's thread, for one or several of them; must be short and not raise.
+        on_notification: Called on the listener's thread with what was told; must be short and not raise. With an empty
+            text after each new connection.
     """
 
-    def __init__(self, server: Server, channel: str, on_notification: Callable[[], None]) -> None:
+    def __init__(self, server: Server, channel: str, on_notification: Callable[[str], object]) -> None:
         self._server = server
         self._channel = channel
         self._on_notification = on_notification
@@ -67,16 +68,13 @@ class Listener:
 
     def _listen(self, connection: Connection) -> None:
         connection.execute(f"LISTEN {self._channel}".encode())
-        self._on_notification()
+        self._on_notification("")
         while not self._stopping:
             if not self._wait(connection, _SILENCE):
                 connection.execute(b"SELECT 1")
             connection.pgconn.consume_input()
-            heard = False
-            while connection.pgconn.notifies() is not None:
-                heard = True
-            if heard:
-                self._on_notification()
+            while (notification := connection.pgconn.notifies()) is not None:
+                self._on_notification(notification.extra.decode())
 
     def _wait(self, connection: Connection | None, seconds: float) -> bool:
         """Wait for the connection to say something, or for the end; whether there is either."""

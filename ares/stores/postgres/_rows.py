@@ -21,7 +21,10 @@ from ares.stores._rules import ENDED
 from ares.stores.postgres._server import Connection
 from ares.stores.postgres._values import Numbers, Texts
 
-_OWNER = "l.machine, l.boot, l.pid_namespace, l.pid, l.started, l.host"
+#: What owners are notified by of requests; what is told is the number of the lease.
+CHANNEL = "ares_requests"
+
+_OWNER = "l.machine, l.boot, l.pid_namespace, l.pid, l.started, l.host, l.beats_every"
 _ENDED = "('" + "', '".join(sorted(ENDED)) + "')"
 #: A condition that always holds, and has the transaction not wait for the disk.
 _UNSYNCED = "(SELECT set_config('synchronous_commit', 'off', true)) = 'off'"
@@ -149,9 +152,9 @@ class Rows:
         """Insert a lease and return its number."""
         row = self._run(
             connection,
-            "INSERT INTO @leases (counter, beaten_at, machine, boot, pid_namespace, pid, started, host)"
-            " VALUES (0, %s, %s, %s, %s, %s, %s, %s) RETURNING number",
-            (time.time_ns(), owner.machine, owner.boot, owner.pid_namespace, owner.pid, owner.started, owner.host),
+            "INSERT INTO @leases (counter, beaten_at, machine, boot, pid_namespace, pid, started, host, beats_every)"
+            " VALUES (0, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING number",
+            (time.time_ns(), *attrs.astuple(owner)),
         ).fetchone()
         return int(row[0])
 
@@ -177,6 +180,10 @@ class Rows:
         """Delete a lease whose process is gone. The claims under it stand for nothing from here on, but keep its
         number: nobody gave them back, and whoever takes one is to know it."""
         self._run(connection, "DELETE FROM @leases WHERE number = %s", (lease,))
+
+    def forget_lease_at(self, connection: Connection, lease: Lease) -> None:
+        """The same, unless its counter was raised since it was seen."""
+        self._run(connection, "DELETE FROM @leases WHERE number = %s AND counter = %s", (lease.number, lease.counter))
 
     def lease(self, connection: Connection, number: int) -> Lease | None:
         """A lease, if it stands."""
@@ -255,6 +262,8 @@ class Rows:
         if statuses is not None:
             conditions.append("e.status = ANY(%s::text[])")
             values.append(Texts(statuses))
+            if ENDED.isdisjoint(statuses):
+                conditions.append("e.ended_at IS NULL")  # there is an index of those: most have ended
         if workflow_id is not None:
             conditions.append("e.workflow_id = %s")
             values.append(workflow_id)
@@ -298,7 +307,7 @@ class Rows:
                 SELECT key, %s, %s, %s, %s, %s, false, %s, %s FROM target WHERE status NOT IN {_ENDED}
                 ON CONFLICT (execution, name_hash) WHERE name_hash IS NOT NULL DO NOTHING RETURNING number
             ), told AS (
-                SELECT pg_notify('ares_lease_' || claim_lease, '') FROM target, made WHERE claim_lease IS NOT NULL
+                SELECT pg_notify('{CHANNEL}', claim_lease::text) FROM target, made WHERE claim_lease IS NOT NULL
             ) SELECT (SELECT count(*) FROM target), (SELECT count(*) FROM made), (SELECT count(*) FROM told)""",
             (execution_id, time.time_ns(), kind, body, name or None, _hash(name) if name else None, *left),
         ).fetchone()
@@ -350,7 +359,8 @@ class Rows:
             self._run(connection, f"DELETE FROM @{table} WHERE {column} = ANY(%s::bigint[])", (doomed,))
 
     def vacuum(self, connection: Connection) -> None:
-        """Rewrite the tables without their free space; not within a transaction."""
+        """Rewrite the tables without their free space; not within a transaction, and on a connection of its own."""
+        connection.execute(b"SET statement_timeout = 0")
         self._run(connection, "VACUUM (FULL, ANALYZE) @leases, @executions, @entries, @requests")
 
 

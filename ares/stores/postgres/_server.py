@@ -10,6 +10,7 @@ repeated, for so long after its beginning; every call has to bear being repeated
 effect. What was connected before an outage is not used after it.
 """
 
+import functools
 import itertools
 import os
 import random
@@ -94,16 +95,7 @@ class Server:
             if self._is_open:
                 return
             self._closing.clear()
-            connection = self.connect()
-            try:
-                _schema.check_server(connection, self.name)
-                self._check_writable(connection)
-                with connection.transaction():
-                    _schema.migrate(connection, self.name, self._address.schema)
-            except psycopg.Error as error:
-                raise self.fault(error) from error
-            finally:
-                connection.close()
+            self.apart(self._prepare)
             self._pid = os.getpid()
             self._down_since = None
             self._is_open = True
@@ -158,24 +150,26 @@ class Server:
     def read(self, work: Callable[[Connection], _T]) -> _T:
         """Run ``work``, which only reads; also while the store is not open, on a connection made for it."""
         self._check_process()
-        if self._is_open:
-            return self.run(work)
+        return self.run(work) if self._is_open else self.apart(functools.partial(self._read_known, work))
+
+    def apart(self, work: Callable[[Connection], _T]) -> _T:
+        """Run ``work`` once, on a connection made for it: what takes long keeps nobody from a seat."""
+        self._check_process()
         connection = self.connect()
         try:
-            _schema.check_server(connection, self.name)
-            version = _schema.version_of(connection, self.name, self._address.schema)
-            if version < len(_schema.MIGRATIONS):
-                problem = f"has the older format {version}: open it for writing once" if version else "is not there yet"
-                raise StoreError(self.name, f"the schema {self._address.schema!r} {problem}")
             return work(connection)
         except psycopg.Error as error:
             raise self.fault(error) from error
         finally:
             connection.close()
 
-    def pause(self, seconds: float) -> bool:
-        """Wait; ends early, with True, when the store closes."""
-        return self._closing.wait(seconds)
+    def _read_known(self, work: Callable[[Connection], _T], connection: Connection) -> _T:
+        _schema.check_server(connection, self.name)
+        version = _schema.version_of(connection, self.name, self._address.schema)
+        if version < len(_schema.MIGRATIONS):
+            problem = f"has the older format {version}: open it for writing once" if version else "is not there yet"
+            raise StoreError(self.name, f"the schema {self._address.schema!r} {problem}")
+        return work(connection)
 
     def fault(self, error: BaseException) -> StoreError:
         """What the caller gets to see of an error."""
@@ -258,10 +252,13 @@ class Server:
             raise
         return connection
 
-    def _check_writable(self, connection: Connection) -> None:
+    def _prepare(self, connection: Connection) -> None:
+        _schema.check_server(connection, self.name)
         row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
         if row is not None and row[0]:
             raise StoreError(self.name, "the server is a standby: it can be read but not written")
+        with connection.transaction():
+            _schema.migrate(connection, self.name, self._address.schema)
 
     def _check_process(self) -> None:
         if self._pid not in (0, os.getpid()):

@@ -22,7 +22,7 @@ from ares.stores._listing import PAGE, Listing, list_rows
 from ares.stores._rules import lost, unstored
 from ares.stores.postgres import _address, _appending
 from ares.stores.postgres._listener import Listener
-from ares.stores.postgres._rows import Held, Rows
+from ares.stores.postgres._rows import CHANNEL, Held, Rows
 from ares.stores.postgres._server import Connection, Server
 
 #: Seconds of an outage for which a call goes on that is made again soon anyway, or that others can do without.
@@ -54,6 +54,8 @@ class PostgresStore:
         #: Tells requests of this object from those of others, and from each other.
         self._me = secrets.token_hex(8)
         self._left = itertools.count(1)
+        #: The newest lease.
+        self._lease = 0
         #: What the requests of others were when they were last looked at.
         self._seen: tuple[Any, ...] = ()
         self._listener: Listener | None = None
@@ -80,22 +82,22 @@ class PostgresStore:
             listener.stop()
         self._server.close()
 
-    def attend(self, lease: int, *, on_request: Callable[[], None], on_warning: Callable[[str], None]) -> None:
+    def attend(self, *, on_request: Callable[[], None], on_warning: Callable[[str], None]) -> None:
         """As ``AttentiveStore.attend``."""
         self._server.on_warning = on_warning
-        self._listener = Listener(self._server, f"ares_lease_{lease}", on_request)
+
+        def hear(told: str) -> None:
+            # Nothing is told of what may have been missed.
+            if told in ("", str(self._lease)):
+                on_request()
+
+        self._listener = Listener(self._server, CHANNEL, hear)
         self._listener.start()
 
     def start_lease(self, owner: Owner) -> int:
-        """As ``Store.start_lease``; clears away leases whose process is gone, so that they do not pile up."""
-
-        def start(connection: Connection) -> int:
-            for lease in self._rows.leases(connection):
-                if process_is_gone(lease.owner):
-                    self._rows.forget_lease(connection, lease.number)
-            return self._rows.insert_lease(connection, owner)
-
-        return self._server.run(start)
+        """As ``Store.start_lease``."""
+        self._lease = self._server.run(functools.partial(self._rows.insert_lease, owner=owner))
+        return self._lease
 
     def beat(self, lease: int) -> bool:
         """As ``Store.beat``."""
@@ -104,6 +106,10 @@ class PostgresStore:
     def end_lease(self, lease: int) -> None:
         """As ``Store.end_lease``."""
         self._server.run(functools.partial(self._rows.end_lease, lease=lease), patience=_SOON)
+
+    def forget_lease(self, lease: Lease) -> None:
+        """As ``Store.forget_lease``."""
+        self._server.run(functools.partial(self._rows.forget_lease_at, lease=lease), patience=_SOON)
 
     def leases(self) -> Sequence[Lease]:
         """As ``Store.leases``."""
@@ -278,7 +284,7 @@ class PostgresStore:
         """As ``Store.compact``. The server does so by itself for rows to come; this gives the room back to its disk,
         needs as much free room meanwhile, and nobody can read or write: do it in a quiet hour. Raises StoreError when a
         transaction of others is in the way for ten seconds."""
-        self._server.run(self._rows.vacuum)
+        self._server.apart(self._rows.vacuum)
 
     # --- on a connection ---
 

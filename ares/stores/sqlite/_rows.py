@@ -12,7 +12,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import attrs
+
 from ares.journal.protocol import Append, Claim, Entry, Lease, NewExecution, Owner, Request
+from ares.stores._rules import ENDED
 
 #: Rows of one INSERT: 6 values each, within the 999 variables that every build of SQLite allows. More rows at once save
 #: nothing any more.
@@ -23,7 +26,7 @@ AT_ONCE = 8
 #: Executions asked for in one SELECT.
 _KEYS = 256
 
-_OWNER = "l.machine, l.boot, l.pid_namespace, l.pid, l.started, l.host"
+_OWNER = "l.machine, l.boot, l.pid_namespace, l.pid, l.started, l.host, l.beats_every"
 _LAST = "(SELECT seq FROM entries WHERE execution = e.key ORDER BY seq DESC LIMIT 1)"
 _EXECUTION = f"""SELECT e.key, e.id, e.workflow_id, e.workflow_version, e.status, e.parent_id, e.metadata, e.created_at,
     e.ended_at, e.error, {_LAST}, (SELECT at FROM entries WHERE execution = e.key ORDER BY seq DESC LIMIT 1),
@@ -162,11 +165,19 @@ def release_claim(connection: sqlite3.Connection, claim: Claim) -> None:
 def insert_lease(connection: sqlite3.Connection, owner: Owner) -> int:
     """Insert a lease and return its number."""
     cursor = connection.execute(
-        "INSERT INTO leases (counter, beaten_at, machine, boot, pid_namespace, pid, started, host)"
-        " VALUES (0, ?, ?, ?, ?, ?, ?, ?)",
-        (time.time_ns(), owner.machine, owner.boot, owner.pid_namespace, owner.pid, owner.started, owner.host),
+        "INSERT INTO leases (counter, beaten_at, machine, boot, pid_namespace, pid, started, host, beats_every)"
+        " VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (time.time_ns(), *attrs.astuple(owner)),
     )
     return int(cursor.lastrowid or 0)
+
+
+def beat(connection: sqlite3.Connection, lease: int) -> bool:
+    """Raise the counter of a lease; False when it is not there."""
+    done = connection.execute(
+        "UPDATE leases SET counter = counter + 1, beaten_at = ? WHERE number = ?", (time.time_ns(), lease)
+    )
+    return done.rowcount == 1
 
 
 def end_lease(connection: sqlite3.Connection, lease: int) -> None:
@@ -179,6 +190,11 @@ def forget_lease(connection: sqlite3.Connection, lease: int) -> None:
     """Delete a lease whose process is gone. The claims under it stand for nothing from here on, but keep its number:
     nobody gave them back, and whoever takes one is to know it."""
     connection.execute("DELETE FROM leases WHERE number = ?", (lease,))
+
+
+def forget_lease_at(connection: sqlite3.Connection, lease: Lease) -> None:
+    """The same, unless its counter was raised since it was seen."""
+    connection.execute("DELETE FROM leases WHERE number = ? AND counter = ?", (lease.number, lease.counter))
 
 
 def has_lease(connection: sqlite3.Connection, lease: int) -> bool:
@@ -254,6 +270,8 @@ def executions_before(
     if statuses is not None:
         conditions.append(f"e.status IN ({','.join('?' * len(statuses))})")
         values += statuses
+        if ENDED.isdisjoint(statuses):
+            conditions.append("e.ended_at IS NULL")  # there is an index of those: most have ended
     if workflow_id is not None:
         conditions.append("e.workflow_id = ?")
         values.append(workflow_id)

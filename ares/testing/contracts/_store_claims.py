@@ -2,6 +2,7 @@
 
 import threading
 
+import attrs
 import pytest
 
 from ares.errors import ExecutionBusyError, ExecutionNotFoundError, LeaseLostError
@@ -85,6 +86,26 @@ class ClaimsContract(StoreFixtures):
         assert list(after) == [lease, other]
         assert after[lease].counter == before[lease].counter + 3
         assert (after[lease].owner, after[other]) == (this_process(), before[other])
+
+    def test_a_lease_is_forgotten_unless_it_was_beaten_since_it_was_seen(self, store: Store, lease: int) -> None:
+        owner = attrs.evolve(this_process(), beats_every=0.25)
+        dead, live = store.start_lease(owner), store.start_lease(owner)
+        old = store.create(new("dead"), dead, "RUNNING", rows(1))
+        store.create(new("live"), live, "RUNNING", [])
+        seen = {held.number: held for held in store.leases()}
+        assert store.beat(live)
+
+        for held in (seen[dead], seen[dead], seen[live]):
+            store.forget_lease(held)
+
+        assert seen[dead].owner == owner
+        assert [held.number for held in store.leases()] == [lease, live]
+        assert (store.execution("dead").live, store.execution("dead").lease) == (False, 0)
+        assert not store.beat(dead)
+        assert isinstance(add(store, old, 2), LeaseLostError)
+        assert store.claim("dead", lease, is_gone=alive).was_abandoned
+        with pytest.raises(ExecutionBusyError):
+            store.claim("live", lease, is_gone=alive)
 
     def test_an_execution_shows_the_lease_that_claims_it(self, store: Store, lease: int) -> None:
         claim = store.create(new(), lease, "RUNNING", rows(1))
