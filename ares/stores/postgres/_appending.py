@@ -16,16 +16,16 @@ from ares.stores.postgres._rows import Group, Rows
 from ares.stores.postgres._server import Connection, Server
 
 
-def append(server: Server, rows: Rows, appends: Sequence[Append], *, sync: bool) -> Sequence[Exception | None]:
+def append(server: Server, rows: Rows, appends: Sequence[Append]) -> Sequence[Exception | None]:
     """Write all that have the right to be; one result each. Raises what is at the fault of none of them."""
     groups = _groups(appends)
     try:
-        written = server.run(functools.partial(rows.append, groups=list(groups.values()), sync=sync))
+        written = server.run(functools.partial(rows.append, groups=list(groups.values())))
     except StoreError as error:
         cause = error.__cause__
         if not _faults.may_be_one_rows(cause) or (len(appends) == 1 and not _faults.is_one_rows(cause)):
             raise
-        results = _append_each(server, rows, appends, sync=sync)
+        results = _append_each(server, rows, appends)
         if all(result is not None and _faults.may_be_one_rows(result.__cause__) for result in results) and not any(
             result is not None and _faults.is_one_rows(result.__cause__) for result in results
         ):
@@ -34,7 +34,7 @@ def append(server: Server, rows: Rows, appends: Sequence[Append], *, sync: bool)
     left_out = [one for one in appends if one.claim.key not in written]
     if not left_out:
         return [None] * len(appends)
-    found = iter(_append_each(server, rows, left_out, sync=sync))
+    found = iter(_append_each(server, rows, left_out))
     return [None if one.claim.key in written else next(found) for one in appends]
 
 
@@ -67,7 +67,7 @@ def _follow(before: Sequence[Entry], entries: Sequence[Entry]) -> bool:
     return bool(before) and (not entries or entries[0].seq == before[-1].seq + 1)
 
 
-def _append_each(server: Server, rows: Rows, appends: Sequence[Append], *, sync: bool) -> list[Exception | None]:
+def _append_each(server: Server, rows: Rows, appends: Sequence[Append]) -> list[Exception | None]:
     """One transaction each; what follows a refused append in its execution shares its fate."""
     results: list[Exception | None] = []
     refused: dict[int, Exception] = {}
@@ -76,7 +76,7 @@ def _append_each(server: Server, rows: Rows, appends: Sequence[Append], *, sync:
         result = refused.get(key)
         if result is None:
             try:
-                result = server.run(functools.partial(_append_one, rows, server.name, one, sync=sync))
+                result = server.run(functools.partial(_append_one, rows, server.name, one))
             except StoreError as error:
                 result = StoreError(server.name, error.problem, one.claim.execution_id)
                 result.__cause__ = error.__cause__
@@ -86,7 +86,7 @@ def _append_each(server: Server, rows: Rows, appends: Sequence[Append], *, sync:
     return results
 
 
-def _append_one(rows: Rows, store: str, one: Append, connection: Connection, *, sync: bool) -> StoreError | None:
+def _append_one(rows: Rows, store: str, one: Append, connection: Connection) -> StoreError | None:
     """Write one append if it has the right to be; why not."""
     claim = one.claim
     with connection.transaction():
@@ -103,6 +103,6 @@ def _append_one(rows: Rows, store: str, one: Append, connection: Connection, *, 
             return error
         at = one.entries[-1].at if one.entries else time.time_ns()
         group = Group(claim, fresh, one.status or "", one.error, at)
-        if not rows.append(connection, [group], sync=sync):
+        if not rows.append(connection, [group]):
             return lost(store, claim.execution_id)
     return None

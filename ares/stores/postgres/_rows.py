@@ -26,7 +26,8 @@ CHANNEL = "ares_requests"
 
 _OWNER = "l.machine, l.boot, l.pid_namespace, l.pid, l.started, l.host, l.beats_every"
 _ENDED = "('" + "', '".join(sorted(ENDED)) + "')"
-#: A condition that always holds, and has the transaction not wait for the disk.
+#: A condition that always holds, and has the transaction not wait for the disk: for what does no harm when the server
+#: forgets it in a crash that this process outlives.
 _UNSYNCED = "(SELECT set_config('synchronous_commit', 'off', true)) = 'off'"
 
 
@@ -55,11 +56,7 @@ class Rows:
         # Statements have values put in at %s, so that another % is written twice.
         self._schema = schema.replace("%", "%%")
         self._statements: dict[str, bytes] = {}
-        self._append = {
-            (sync, is_told): self._sql(_append_statement(sync=sync, is_told=is_told))
-            for sync in (True, False)
-            for is_told in (True, False)
-        }
+        self._append = {is_told: self._sql(_append_statement(is_told=is_told)) for is_told in (True, False)}
 
     def _sql(self, statement: str) -> bytes:
         """A statement with its tables' schema; remembered, because psycopg knows what is prepared by its text."""
@@ -76,7 +73,7 @@ class Rows:
 
     # --- entries ---
 
-    def append(self, connection: Connection, groups: "Sequence[Group]", *, sync: bool) -> set[int]:
+    def append(self, connection: Connection, groups: "Sequence[Group]") -> set[int]:
         """Write the entries and statuses of many executions, each if its claim stands and they follow its newest entry.
 
         Returns:
@@ -94,7 +91,7 @@ class Rows:
             Texts([group.error for group in groups]),
             *_columns(entries),
         )
-        statement = self._append[sync, any(group.status for group in groups)]
+        statement = self._append[any(group.status for group in groups)]
         return {key for (key,) in connection.execute(statement, values, binary=True, prepare=True).fetchall()}
 
     def entries_after(self, connection: Connection, key: int, after: int, limit: int) -> list[Entry]:
@@ -141,8 +138,7 @@ class Rows:
         """Give a claim back, if it is still the newest one."""
         self._run(
             connection,
-            "UPDATE @executions SET claim_lease = NULL"
-            f" WHERE key = %s AND claim_lease = %s AND claim_number = %s AND {_UNSYNCED}",
+            "UPDATE @executions SET claim_lease = NULL WHERE key = %s AND claim_lease = %s AND claim_number = %s",
             (claim.key, claim.lease, claim.number),
         )
 
@@ -384,7 +380,7 @@ _EXECUTION = f"""SELECT e.key, e.id, e.workflow_id, e.workflow_version, e.status
 
 
 @functools.lru_cache
-def _append_statement(*, sync: bool, is_told: bool) -> str:
+def _append_statement(*, is_told: bool) -> str:
     """The statement that appends; ``is_told`` when it brings statuses, too.
 
     Whatever is asked of an execution goes when that ends. A request that is committed while the end waits for it is not
@@ -405,7 +401,7 @@ def _append_statement(*, sync: bool, is_told: bool) -> str:
                 %s::text[], %s::text[]) AS g (key, lease, number, first, count, at, status, error)
             WHERE e.key = g.key AND e.claim_lease = g.lease AND e.claim_number = g.number
                 AND (g.count = 0 OR e.last_seq = g.first - 1)
-                AND EXISTS (SELECT 1 FROM @leases l WHERE l.number = g.lease){"" if sync else f" AND {_UNSYNCED}"}
+                AND EXISTS (SELECT 1 FROM @leases l WHERE l.number = g.lease)
             RETURNING e.key, g.status
         ), written AS (
             INSERT INTO @entries (execution, seq, at, kind, path, body)

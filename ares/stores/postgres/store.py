@@ -193,11 +193,14 @@ class PostgresStore:
         """As ``Store.release``."""
         self._server.run(functools.partial(self._rows.release_claim, claim=claim), patience=_SOON)
 
-    def append(self, appends: Sequence[Append], *, sync: bool) -> Sequence[Exception | None]:
-        """As ``Store.append``. What is raised is for good: a server that was away has been waited for up to a minute,
-        and other transactions' locks for ten seconds; where a full disk or the like may be the fault of one append's
-        rows, each has been tried by itself."""
-        return _appending.append(self._server, self._rows, appends, sync=sync) if appends else []
+    def append(self, appends: Sequence[Append], *, sync: bool) -> Sequence[Exception | None]:  # noqa: ARG002 - a contract's word
+        """As ``Store.append``, and always in step with the server's disk: what a server that crashed had left for later
+        would be missing between what is stored and what this process goes on with.
+
+        What is raised is for good: a server that was away has been waited for up to a minute, and other transactions'
+        locks for ten seconds; where a full disk or the like may be the fault of one append's rows, each has been tried
+        by itself."""
+        return _appending.append(self._server, self._rows, appends) if appends else []
 
     # --- reading ---
 
