@@ -2,7 +2,6 @@
 
 import gc
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from ares.journal.owner import this_process
 from ares.stores.postgres import PostgresStore
 from tests.stores.children import finish, in_child, open_files, run, start
-from tests.stores.on_postgres import begin, connections, opened, refused
+from tests.stores.on_postgres import begin, connections, opened, refused, wait_until
 from tests.stores.store_contract import add, seqs
 
 
@@ -83,10 +82,7 @@ def test_closing_and_forgetting_leave_no_connection_thread_or_file(postgres: str
     gc.collect()
 
     assert (open_files(), threading.active_count()) == before
-    deadline = time.monotonic() + 10
-    while connections(postgres) and time.monotonic() < deadline:
-        threading.Event().wait(0.01)
-    assert connections(postgres) == 0
+    wait_until(lambda: connections(postgres) == 0)
 
 
 def test_a_quiet_program_has_one_connection_and_a_busy_one_a_few(postgres: str, store: PostgresStore) -> None:
@@ -122,7 +118,7 @@ store.open()
 lease = store.start_lease(this_process())
 claim = store.create(NewExecution("e1", "wf", "1", None, {}, 1), lease, "RUNNING", [])
 seq, hits = 1, 0
-while hits < 60:
+while hits < 25:
     entries = [Entry(seq, seq, "fact", "p", "{}"), Entry(seq + 1, seq, "fact", "p", "{}")]
     timer = threading.Timer(random.random() / 200, _thread.interrupt_main)
     while True:
@@ -135,7 +131,7 @@ while hits < 60:
         except KeyboardInterrupt:
             hits += 1
     seq += 2
-for hits in range(60):
+for hits in range(25):
     timer = threading.Timer(random.random() / 200, _thread.interrupt_main)
     try:
         timer.start()

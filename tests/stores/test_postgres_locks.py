@@ -1,7 +1,6 @@
 """Several at once on rows of PostgreSQL: who waits for whom, and for how long."""
 
 import threading
-import time
 from collections.abc import Iterator
 
 import psycopg
@@ -52,11 +51,10 @@ finally:
     )
     assert child.stdout is not None
     assert child.stdout.readline() == "stopped\n"
-    begun = time.monotonic()
 
+    # It would be an error after ten seconds.
     claim = store.claim("e1", store.start_lease(this_process()), is_gone=gone)
 
-    assert time.monotonic() - begun < 8
     assert add(store, claim, 1) is None
     child.kill()
     child.communicate()
