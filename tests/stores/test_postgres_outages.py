@@ -115,7 +115,7 @@ def test_whoever_writes_while_the_server_is_killed_again_and_again_loses_nothing
 def test_a_server_that_stays_away_is_an_error_after_a_while_and_then_at_once(
     own_postgres: Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_server.Server.run, "__kwdefaults__", {"patience": 0.5})
+    monkeypatch.setattr(_server, "_PATIENCE", 0.5)
     claim = begin(store)
     own_postgres.stop()
     try:

@@ -56,6 +56,17 @@ def test_long_names_and_bodies_that_no_index_takes_are_kept(store: PostgresStore
     refused(lambda: store.create(new(name), claim.lease, "RUNNING", []), "larger than PostgreSQL can store")
 
 
+def test_a_number_or_text_that_is_none_is_refused_by_name(store: PostgresStore) -> None:
+    lease = store.start_lease(this_process())
+
+    refused(lambda: store.create(new(created_at=2**63), lease, "RUNNING", []), store.name, "64 bits")
+    refused(lambda: store.create(new(), lease, "RUNNING", rows(1, at=-(2**63) - 1)), "64 bits")
+    refused(lambda: store.create(new(), lease, "RUNNING", [Entry(1, 1, "fact", "p", b"x")]), "a text is expected")
+    claim = store.create(new(created_at=2**63 - 1), lease, "RUNNING", rows(1, at=-(2**63)))
+    assert (store.execution("e1").updated_at, store.execution("e1").created_at) == (-(2**63), 2**63 - 1)
+    assert add(store, claim, 2) is None
+
+
 def test_a_full_disk_is_an_error_of_whoever_needs_the_room(
     own_postgres: Server, postgres: str, store: PostgresStore, tmp_path: Path
 ) -> None:

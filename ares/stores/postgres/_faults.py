@@ -1,12 +1,8 @@
 """What PostgreSQL's errors mean to somebody who only knows the database's name."""
 
-import struct
 from typing import Any
 
 import psycopg
-
-#: What a value does wrong before it leaves this process.
-VALUE_FAULTS = (struct.error, OverflowError, AttributeError, TypeError)
 
 #: The server ends connections with these, or does not take any for now.
 _GOING = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "53300"})
@@ -51,9 +47,9 @@ def is_forgotten(error: BaseException) -> bool:
 
 def is_one_rows(error: BaseException | None) -> bool:
     """Whether it is the fault of a value, of one row alone."""
-    if isinstance(error, psycopg.ProgrammingError) and not state(error):
-        return True  # it is of a type that cannot be stored
-    return isinstance(error, VALUE_FAULTS) or state(error)[:2] in ("22", "23", "54")
+    # Without a code it was found out on this side.
+    is_ours = isinstance(error, psycopg.DataError) and not state(error)
+    return is_ours or state(error)[:2] in ("22", "23", "54")
 
 
 def may_be_one_rows(error: BaseException | None) -> bool:

@@ -6,7 +6,6 @@ that it had to wait for. A lease is looked up only: whoever takes an execution o
 """
 # ruff: noqa: S608 - statements are put together from this module's own constants; every value is a bound variable
 
-import functools
 import hashlib
 import json
 import time
@@ -25,7 +24,7 @@ from ares.stores.postgres._values import Numbers, Texts
 CHANNEL = "ares_requests"
 
 _OWNER = "l.machine, l.boot, l.pid_namespace, l.pid, l.started, l.host, l.beats_every"
-_ENDED = "('" + "', '".join(sorted(ENDED)) + "')"
+ENDED_TEXT = "('" + "', '".join(sorted(ENDED)) + "')"
 #: A condition that always holds, and has the transaction not wait for the disk: for what does no harm when the server
 #: forgets it in a crash that this process outlives.
 _UNSYNCED = "(SELECT set_config('synchronous_commit', 'off', true)) = 'off'"
@@ -56,9 +55,8 @@ class Rows:
         # Statements have values put in at %s, so that another % is written twice.
         self._schema = schema.replace("%", "%%")
         self._statements: dict[str, bytes] = {}
-        self._append = {is_told: self._sql(_append_statement(is_told=is_told)) for is_told in (True, False)}
 
-    def _sql(self, statement: str) -> bytes:
+    def sql(self, statement: str) -> bytes:
         """A statement with its tables' schema; remembered, because psycopg knows what is prepared by its text."""
         found = self._statements.get(statement)
         if found is None:
@@ -69,30 +67,9 @@ class Rows:
         return found
 
     def _run(self, connection: Connection, statement: str, values: Sequence[Any] = ()) -> "Any":
-        return connection.execute(self._sql(statement), values, binary=True)
+        return connection.execute(self.sql(statement), values, binary=True)
 
     # --- entries ---
-
-    def append(self, connection: Connection, groups: "Sequence[Group]") -> set[int]:
-        """Write the entries and statuses of many executions, each if its claim stands and they follow its newest entry.
-
-        Returns:
-            The keys of those that were written.
-        """
-        entries = [(group.claim.key, entry) for group in groups for entry in group.entries]
-        values = (
-            Numbers([group.claim.key for group in groups]),
-            Numbers([group.claim.lease for group in groups]),
-            Numbers([group.claim.number for group in groups]),
-            Numbers([group.entries[0].seq if group.entries else 0 for group in groups]),
-            Numbers([len(group.entries) for group in groups]),
-            Numbers([group.at for group in groups]),
-            Texts([group.status for group in groups]),
-            Texts([group.error for group in groups]),
-            *_columns(entries),
-        )
-        statement = self._append[any(group.status for group in groups)]
-        return {key for (key,) in connection.execute(statement, values, binary=True, prepare=True).fetchall()}
 
     def entries_after(self, connection: Connection, key: int, after: int, limit: int) -> list[Entry]:
         """At most ``limit`` entries with ``seq > after``, in order."""
@@ -206,7 +183,7 @@ class Rows:
             f"""WITH made AS (
                 INSERT INTO @executions (last_seq, updated_at, ended_at, claim_lease, claim_number, created_at, status,
                     error, id, workflow_id, workflow_version, parent_id, metadata)
-                SELECT %s, %s, CASE WHEN %s::text IN {_ENDED} THEN %s END, %s, %s, %s, %s, '', %s, %s, %s, %s, %s
+                SELECT %s, %s, CASE WHEN %s::text IN {ENDED_TEXT} THEN %s END, %s, %s, %s, %s, '', %s, %s, %s, %s, %s
                 WHERE %s::bigint IS NULL OR EXISTS (SELECT 1 FROM @leases WHERE number = %s)
                 ON CONFLICT (id) DO NOTHING RETURNING key
             ), written AS (
@@ -218,7 +195,7 @@ class Rows:
             (
                 len(entries), last, status, last, lease, 0 if lease is None else 1, new.created_at, status,
                 new.execution_id, new.workflow_id, new.workflow_version, new.parent_id, json.dumps(dict(new.metadata)),
-                lease, lease, *_columns([(0, entry) for entry in entries]),
+                lease, lease, *columns([(0, entry) for entry in entries]),
             ),
         ).fetchone()  # fmt: skip
         return None if row is None else int(row[0])
@@ -278,7 +255,7 @@ class Rows:
             connection,
             f"""SELECT r.number, e.id, r.kind, r.body, coalesce(r.name, '') FROM @requests r
             JOIN @executions e ON e.key = r.execution JOIN @leases l ON l.number = e.claim_lease
-            WHERE e.claim_lease = %s AND r.number > %s AND NOT r.is_done AND e.status NOT IN {_ENDED}
+            WHERE e.claim_lease = %s AND r.number > %s AND NOT r.is_done AND e.status NOT IN {ENDED_TEXT}
             ORDER BY r.number""",
             (lease, after),
         )
@@ -300,7 +277,7 @@ class Rows:
                 SELECT key, status, claim_lease FROM @executions WHERE id = %s FOR SHARE
             ), made AS (
                 INSERT INTO @requests (execution, at, kind, body, name, name_hash, is_done, left_by, left_as)
-                SELECT key, %s, %s, %s, %s, %s, false, %s, %s FROM target WHERE status NOT IN {_ENDED}
+                SELECT key, %s, %s, %s, %s, %s, false, %s, %s FROM target WHERE status NOT IN {ENDED_TEXT}
                 ON CONFLICT (execution, name_hash) WHERE name_hash IS NOT NULL DO NOTHING RETURNING number
             ), told AS (
                 SELECT pg_notify('{CHANNEL}', claim_lease::text) FROM target, made WHERE claim_lease IS NOT NULL
@@ -342,7 +319,7 @@ class Rows:
         rows = self._run(
             connection,
             f"""SELECT e.key, l.number, {_OWNER} FROM @executions e LEFT JOIN @leases l ON l.number = e.claim_lease
-            WHERE e.key > %s AND e.ended_at < %s AND e.status IN {_ENDED}
+            WHERE e.key > %s AND e.ended_at < %s AND e.status IN {ENDED_TEXT}
             ORDER BY e.key LIMIT %s FOR UPDATE OF e SKIP LOCKED""",
             (above, before, limit),
         )
@@ -360,59 +337,14 @@ class Rows:
         self._run(connection, "VACUUM (FULL, ANALYZE) @leases, @executions, @entries, @requests")
 
 
-@attrs.frozen
-class Group:
-    """What one execution has to say in one transaction: entries that follow each other, and the status they lead to
-    ("" for none). ``at`` is the newest entry's time, or now."""
-
-    claim: Claim
-    entries: Sequence[Entry]
-    status: str
-    error: str
-    at: int
-
-
 _EXECUTION = f"""SELECT e.key, e.id, e.workflow_id, e.workflow_version, e.status, e.parent_id, e.metadata, e.created_at,
     e.ended_at, e.error, e.last_seq, e.updated_at,
-    (SELECT count(*) FROM @requests WHERE execution = e.key AND NOT is_done AND e.status NOT IN {_ENDED}),
+    (SELECT count(*) FROM @requests WHERE execution = e.key AND NOT is_done AND e.status NOT IN {ENDED_TEXT}),
     l.number, l.beaten_at, {_OWNER}
     FROM @executions e LEFT JOIN @leases l ON l.number = e.claim_lease"""
 
 
-@functools.lru_cache
-def _append_statement(*, is_told: bool) -> str:
-    """The statement that appends; ``is_told`` when it brings statuses, too.
-
-    Whatever is asked of an execution goes when that ends. A request that is committed while the end waits for it is not
-    seen from here: it is not shown while the execution has ended, and goes when it is reopened.
-    """
-    status = f""", status = CASE g.status WHEN '' THEN e.status ELSE g.status END,
-            error = CASE g.status WHEN '' THEN e.error ELSE g.error END,
-            ended_at = CASE WHEN g.status = '' THEN e.ended_at WHEN g.status IN {_ENDED} THEN g.at END"""
-    forgotten = f""", forgotten AS (
-            DELETE FROM @requests r USING held h, @executions old
-            WHERE r.execution = h.key AND old.key = h.key AND h.status <> ''
-                AND (h.status IN {_ENDED} OR old.status IN {_ENDED})
-        )"""
-    return f"""WITH held AS (
-            UPDATE @executions e SET last_seq = e.last_seq + g.count,
-                updated_at = CASE g.count WHEN 0 THEN e.updated_at ELSE g.at END{status if is_told else ""}
-            FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],
-                %s::text[], %s::text[]) AS g (key, lease, number, first, count, at, status, error)
-            WHERE e.key = g.key AND e.claim_lease = g.lease AND e.claim_number = g.number
-                AND (g.count = 0 OR e.last_seq = g.first - 1)
-                AND EXISTS (SELECT 1 FROM @leases l WHERE l.number = g.lease)
-            RETURNING e.key, g.status
-        ), written AS (
-            INSERT INTO @entries (execution, seq, at, kind, path, body)
-            SELECT n.execution, n.seq, n.at, n.kind, n.path, n.body
-            FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[])
-                AS n (execution, seq, at, kind, path, body) JOIN held h ON h.key = n.execution
-        ){forgotten if is_told else ""}
-        SELECT key FROM held"""
-
-
-def _columns(entries: Sequence[tuple[int, Entry]]) -> tuple[Numbers, Numbers, Numbers, Texts, Texts, Texts]:
+def columns(entries: Sequence[tuple[int, Entry]]) -> tuple[Numbers, Numbers, Numbers, Texts, Texts, Texts]:
     """Entries of executions as the columns of their table."""
     return (
         Numbers([key for key, _ in entries]),

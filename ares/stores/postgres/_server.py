@@ -127,22 +127,20 @@ class Server:
 
     # --- using it ---
 
-    def run(self, work: Callable[[Connection], _T], *, patience: float = _PATIENCE) -> _T:
+    def run(self, work: Callable[[Connection], _T], *, patience: float | None = None) -> _T:
         """Run ``work``, which may be repeated, on a connection that nobody else uses meanwhile.
 
         Args:
             work: Statements that are a transaction each, or begin one.
-            patience: Seconds from the beginning of an outage for which it is tried again.
+            patience: Seconds from the beginning of an outage for which it is tried again; a minute, if not given.
 
         Raises:
             StoreError: Naming the server and the cause.
         """
         self._check_process()
-        if not self._is_open:
-            raise StoreError(self.name, "the store is not open")
         seat = self._free_seat()
         with seat.lock:
-            result, outage = self._run_on(seat, work, patience)
+            result, outage = self._run_on(seat, work, _PATIENCE if patience is None else patience)
         if outage:
             self.on_warning(f"{self.name}: {outage}")
         return result
@@ -183,7 +181,7 @@ class Server:
         while True:
             try:
                 result = work(self._seated(seat))
-            except (psycopg.Error, *_faults.VALUE_FAULTS) as error:
+            except psycopg.Error as error:
                 tries += 1
                 if _faults.is_lost(error, seat.connection):
                     self._note_outage(seat, error)
@@ -211,6 +209,8 @@ class Server:
 
     def _seated(self, seat: _Seat) -> Connection:
         """The connection of a seat whose lock is held, fit for use."""
+        if not self._is_open:
+            raise StoreError(self.name, "the store is not open")
         connection = seat.connection
         if connection is not None:
             if seat.since == self._outages and connection.pgconn.transaction_status == _IDLE:
@@ -227,13 +227,13 @@ class Server:
             connection.close()
 
     def _note_outage(self, seat: _Seat, error: BaseException) -> None:
-        is_new = seat.connection is not None and seat.since == self._outages
-        self._vacate(seat)
-        if self._down_since is None:
+        began = self._down_since is None
+        if began:
             self._down_since = time.monotonic()
             self._cause = _faults.meaning(error)
-        if is_new:
+        if began or (seat.connection is not None and seat.since == self._outages):
             self._outages += 1
+        self._vacate(seat)
 
     def _end_outage(self) -> str:
         began, self._down_since = self._down_since, None

@@ -15,7 +15,6 @@ from collections.abc import Iterable
 import psycopg
 from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader
 from psycopg.pq import Format
-from psycopg.types.numeric import Int8BinaryDumper
 
 _TEXT, _TEXTS, _INT8, _INT8S = 25, 1009, 20, 1016
 #: Bytes of one value; the server breaks off the connection at a little more.
@@ -34,7 +33,13 @@ class Texts(list[str]):
 
 
 def to_bytes(text: str) -> bytes:
-    """Text as it is stored."""
+    """Text as it is stored.
+
+    Raises:
+        psycopg.DataError: It is no text.
+    """
+    if not isinstance(text, str):
+        raise psycopg.DataError(f"a text is expected, not {type(text).__name__}")
     try:
         raw = text.encode()
         if b"\0" not in raw and b"\x1b" not in raw:
@@ -65,13 +70,21 @@ class _TextLoader(Loader):
         return to_text(data)
 
 
+class _NumberDumper(Dumper):
+    format = Format.BINARY
+    oid = _INT8
+
+    def dump(self, obj: int) -> bytes:
+        return _packed(">q", obj)
+
+
 class _NumbersDumper(Dumper):
     format = Format.BINARY
     oid = _INT8S
 
     def dump(self, obj: Numbers) -> bytes:
         cells: Iterable[int] = itertools.chain.from_iterable(zip(itertools.repeat(8), obj, strict=False))
-        return _head(_INT8, len(obj)) + struct.pack(f">{'iq' * len(obj)}", *cells)
+        return _head(_INT8, len(obj)) + _packed(f">{'iq' * len(obj)}", *cells)
 
 
 class _TextsDumper(Dumper):
@@ -84,8 +97,15 @@ class _TextsDumper(Dumper):
             raw = to_bytes(text)
             parts += (struct.pack(">i", len(raw)), raw)
         if sum(map(len, parts)) > _LARGEST:
-            raise OverflowError("more text at once than PostgreSQL takes, a thousand million bytes")
+            raise psycopg.DataError("more text at once than PostgreSQL takes, a thousand million bytes")
         return b"".join(parts)
+
+
+def _packed(format_: str, *numbers: int) -> bytes:
+    try:
+        return struct.pack(format_, *numbers)
+    except struct.error as error:
+        raise psycopg.DataError(f"a number of 64 bits is expected ({error})") from error
 
 
 def _head(oid: int, length: int) -> bytes:
@@ -98,7 +118,7 @@ def _adapters() -> AdaptersMap:
     adapters.register_dumper(str, _TextDumper)
     adapters.register_loader(_TEXT, _TextLoader)
     # Always of the same width: a statement is prepared once for each list of types.
-    adapters.register_dumper(int, Int8BinaryDumper)
+    adapters.register_dumper(int, _NumberDumper)
     adapters.register_dumper(Numbers, _NumbersDumper)
     adapters.register_dumper(Texts, _TextsDumper)
     return adapters
