@@ -150,7 +150,8 @@ class Cutting:
                 self._fail(attempt.instance, reason)
 
     def _abandon(self, attempt: Attempt, reason: str) -> None:
-        if self._driver.crew.abandon(attempt, reason):
+        is_stuck = self._driver.crew.abandon(attempt, reason) and attempt.bell is None
+        if is_stuck:
             self._driver.warn(f"step {attempt.path!r} did not end in time: its thread was abandoned")
 
     def _fail(self, instance: Instance, reason: str) -> None:

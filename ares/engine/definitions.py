@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import attrs
@@ -13,6 +13,7 @@ from ares.errors import DefinitionError, ExecutionConflictError, UsageError
 from ares.journal.protocol import ExecutionRow
 from ares.values import Codec
 from ares.workflow import Call, Graph, Workflow, bind_call
+from ares.workflow.checks import did_you_mean, listed
 
 #: How many are remembered: a program may make a workflow for each run.
 MAX_DEFINITIONS = 256
@@ -37,10 +38,12 @@ class Definition:
 
 
 class Definitions:
-    """Any thread. ``agents``: what runs steps that have no function, by agent type."""
+    """Any thread. ``agents``: what runs steps that have no function, by agent type; ``executors``: the names of what
+    steps may be run on."""
 
-    def __init__(self, agents: Agents) -> None:
+    def __init__(self, agents: Agents, executors: Collection[str] = ()) -> None:
         self._agents = agents
+        self._executors = executors
         self._lock = threading.Lock()
         #: The definition last seen under each workflow id, the least recently used first.
         self._seen: OrderedDict[str, Definition] = OrderedDict()
@@ -49,7 +52,7 @@ class Definitions:
         """Validate a workflow and bind its agents.
 
         Raises:
-            DefinitionError: it cannot run.
+            DefinitionError: it cannot run, here: it names an agent or an executor that there is not.
             NotBuiltError: it uses what does not exist yet.
         """
         graph = workflow.graph()
@@ -98,6 +101,7 @@ class Definitions:
             for node in each.nodes:
                 if node.child is not None:
                     continue
+                self._check_executor(each, node.id, node.spec.executor)
                 if node.run is None:
                     fn = self._agent(each, node.id, "agent_type", node.spec.agent_type)
                     calls[node] = bind_call(fn, node, each)
@@ -107,6 +111,12 @@ class Definitions:
                     calls[node, REPLACEMENT] = bind_call(fn, node, each)
             waiting.extend(each.children)
         return calls
+
+    def _check_executor(self, graph: Graph, step_id: str, name: str | None) -> None:
+        if name is not None and name not in self._executors:
+            known = listed(self._executors)
+            problem = f"there is no executor {name!r}{did_you_mean(name, self._executors)} (executors: {known})"
+            raise DefinitionError(graph.workflow.id, problem, step_id)
 
     def _agent(self, graph: Graph, step_id: str, field: str, name: str) -> Callable[..., Any]:
         fn = self._agents.get(name)

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from ares.context import StepContext
+from ares.remote.protocol import Executors
 
 #: Seconds that a cancelled attempt is given to end by itself.
 CANCEL_GRACE = 5.0
@@ -47,6 +48,7 @@ class Options:
     redact: Callable[[str, Any], Any] | None = None
     check_values: bool = False
     interrupt_handler: Callable[..., Any] | None = None
+    executors: Executors | None = None
 
     @property
     def on_caller(self) -> bool:

@@ -6,6 +6,7 @@ and the threads come with ``start`` or the first run, in the process that makes 
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -35,7 +36,9 @@ from ares.plugin.contracts import RuntimePlugin
 from ares.questions import Approve, Question, Reject, RunAgain
 from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
 from ares.runtime.answering import Answering, place_of
-from ares.runtime.checks import check_timeout, option, paths_of, run_request, worker_count
+from ares.executors.named import NamedExecutors
+from ares.remote.there import inside
+from ares.runtime.checks import check_timeout, executors_by_name, option, paths_of, run_request, worker_count
 from ares.runtime.following import Following
 from ares.runtime.installed import chosen
 from ares.runtime.parts import Life, Parts
@@ -69,6 +72,9 @@ class Runtime:
             returns ``Approve``, ``Reject`` or ``RunAgain``, or None to leave the question open. Without one, ``run``
             returns WAITING once nothing else can move.
         check_values: without a file, refuse values that a file could not keep, too.
+        executors: where the bodies of steps with ``executor=`` run, by name: each a ``concurrent.futures.Executor``,
+            which stays the caller's to shut down, or, better, what makes one without arguments: it is called at first
+            use in each process, and what it made is shut down by ``close``, and replaced when it breaks.
 
     Raises:
         StoreError: the file is there, but is no store, or one of a newer version.
@@ -92,12 +98,15 @@ class Runtime:
         lease_timeout: float = 30.0,
         interrupt_handler: Callable[..., Any] | None = None,
         check_values: bool = False,
+        executors: Mapping[str, Executor | Callable[[], Executor]] | None = None,
     ) -> None:
         if interrupt_handler is not None and not callable(interrupt_handler):
             raise UsageError(f"interrupt_handler must be a callable or None, not {interrupt_handler!r}")
         self._workflows = tuple(workflows)
         self._agents = dict(agents or {})
         self._max_workers = worker_count(max_workers)
+        self._executors = NamedExecutors(executors_by_name(executors))
+        self._made_in = inside.get()
         self._options = Options(
             option(StepsOn, "steps_on", steps_on),
             option(Durability, "durability", durability),
@@ -105,6 +114,7 @@ class Runtime:
             redact,
             check_values,
             interrupt_handler,
+            self._executors,
         )
         self.lease_timeout = lease_timeout
         self.warnings: list[str] = []
@@ -158,6 +168,8 @@ class Runtime:
 
     def _engine(self) -> Engine:
         """The engine, started if it was not."""
+        if inside.get() is not self._made_in:
+            raise UsageError("this body runs on an executor, where the Runtime of its step is not: run it from a step")
         if self._life.here() is None and self._plugins.is_inside():
             raise UsageError("the Runtime is still starting its plugins: none of them can use it yet")
         return self._life.engine()
@@ -183,7 +195,7 @@ class Runtime:
             bus.stop(1.0)
             journal.close(1.0)
             raise
-        return Parts(journal, bus, engine)
+        return Parts(journal, bus, engine, self._executors)
 
     def _warn(self, message: str) -> None:
         self.warnings.append(message)  # logged with a result: a sink may block, and this is the journal's thread
@@ -422,7 +434,7 @@ class Runtime:
             ExecutionConflictError: it is of another workflow.
             DefinitionError: the workflow cannot run.
         """
-        return self._reader().decisions(execution_id, Definitions(self._agents).define(workflow))
+        return self._reader().decisions(execution_id, Definitions(self._agents, self._executors.names).define(workflow))
 
     def prune(self, older_than: timedelta, *, compact: bool = False) -> int:
         """Delete the executions that ended more than ``older_than`` ago; those that have not ended stay.

@@ -124,13 +124,13 @@ def check_step(workflow: "Workflow", spec: "StepSpec") -> None:
         or _branch_problem(spec)
         or _delivery_problem(spec)
         or _interrupt_problem(spec)
+        or _executor_problem(spec)
         or _writes_problem(workflow, spec)
     )
     if problem:
         raise DefinitionError(workflow.id, problem, spec.id)
-    for feature in ("executor", "pool"):
-        if getattr(spec, feature) is not None:
-            raise NotBuiltError(feature, f"workflow {workflow.id!r}, step {spec.id!r}")
+    if spec.pool is not None:
+        raise NotBuiltError("pool", f"workflow {workflow.id!r}, step {spec.id!r}")
 
 
 def _id_problem(workflow: "Workflow", spec: "StepSpec") -> str:
@@ -266,6 +266,14 @@ def _interrupt_problem(spec: Any) -> str:
         if not isinstance(name, str) or not isinstance(value, str):
             return f"the payload of its interrupt holds strings by name, not {name!r}: {value!r}"
     return ""
+
+
+def _executor_problem(spec: Any) -> str:
+    if spec.executor is None:
+        return ""
+    if not isinstance(spec.executor, str) or not spec.executor:
+        return f"executor must be the name of one that the Runtime has, a str, not {spec.executor!r}"
+    return "a sub-workflow has no executor; its steps may have" if spec.workflow is not None else ""
 
 
 def _writes_problem(workflow: "Workflow", spec: Any) -> str:
