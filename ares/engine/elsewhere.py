@@ -24,7 +24,6 @@ def goes_elsewhere(work: Work) -> bool:
 
 def elsewhere(attempt: Attempt, call: Call) -> Call:
     """What calls the function of ``call`` on the executor of its step, and returns what it returns."""
-
     name = attempt.instance.node.spec.executor
     assert name is not None
 

@@ -1,11 +1,9 @@
 """The executors of a Runtime by name, in whichever process uses them."""
 
 import os
-import threading
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
-from contextlib import suppress
 
 from ares.executors.place import Factory, Place
 from ares.remote.errand import Errand

@@ -111,15 +111,15 @@ class Pool:
             _kill(process)
         return True
 
-    def shut_down(self) -> None:
-        """Begin nothing more, and wait for nothing. Of one that is not ours: nothing."""
+    def shut_down(self, *, wait: bool = False) -> None:
+        """Begin nothing more. Of one that is not ours: nothing."""
         if self.is_ours:
             with suppress(Exception):  # whatever a stranger's executor has against its end
-                self._executor.shutdown(wait=False)
+                self._executor.shutdown(wait=wait)
 
     def end(self) -> None:
         """Shut it down, and see that its processes are gone."""
-        self.shut_down()
+        self.shut_down(wait=getattr(self._executor, "is_bounded", False))
         if not self.is_ours:
             return
         until = time.monotonic() + _END_SECONDS

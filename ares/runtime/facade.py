@@ -30,14 +30,14 @@ from ares.engine.results import WorkflowResult
 from ares.engine.takeover import ResumeRequest
 from ares.errors import RuntimeClosedError, StoreError, UsageError
 from ares.events import Event
+from ares.executors.named import NamedExecutors
 from ares.journal.protocol import Journal, Store
 from ares.journal.writer import StoreJournal
 from ares.plugin.contracts import RuntimePlugin
 from ares.questions import Approve, Question, Reject, RunAgain
 from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
-from ares.runtime.answering import Answering, place_of
-from ares.executors.named import NamedExecutors
 from ares.remote.there import inside
+from ares.runtime.answering import Answering, place_of
 from ares.runtime.checks import check_timeout, executors_by_name, option, paths_of, run_request, worker_count
 from ares.runtime.following import Following
 from ares.runtime.installed import chosen

@@ -2,12 +2,7 @@
 
 import ctypes
 import os
-import threading
-import time
 from pathlib import Path
-from typing import Any
-
-from ares import Goto, StepContext
 
 
 def double(item: int) -> int:
