@@ -156,7 +156,6 @@ def body() -> None:
 @pytest.mark.parametrize(
     ("feature", "options"),
     [
-        ("executor", {"executor": "process"}),
         ("pool", {"pool": "gpu"}),
     ],
 )

@@ -61,7 +61,7 @@ class DaskExecutor(Executor):
     def __init__(self, cluster: str | Client, *, timeout: float = CONNECT_SECONDS, **options: Any) -> None:
         self._is_ours = isinstance(cluster, str)
         self._client = _connected(cluster, timeout) if isinstance(cluster, str) else cluster
-        self.address: str = cluster if isinstance(cluster, str) else self._client.scheduler.address
+        self.address = cluster if isinstance(cluster, str) else str(getattr(cluster.scheduler, "address", "nowhere"))
         self._calls = self._client.get_executor(pure=False, retries=0, **options)
         self._lock = threading.Lock()
         self._under_way: dict[str, _Call] = {}

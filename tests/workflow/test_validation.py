@@ -476,10 +476,7 @@ def test_a_workflow_without_steps_is_legal() -> None:
 # --- not built yet --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("feature", "value"),
-    [("executor", "process"), ("pool", "gpu")],
-)
+@pytest.mark.parametrize(("feature", "value"), [("pool", "gpu")])
 def test_a_field_whose_feature_is_not_built_is_refused_by_name(feature: str, value: Any) -> None:
     wf = only(StepSpec("me", nothing, **{feature: value}))
 
@@ -532,6 +529,24 @@ def test_what_is_not_built_is_refused_in_sub_workflows_too() -> None:
 
     with pytest.raises(NotBuiltError, match="pool"):
         only(StepSpec("me", workflow=child)).validate()
+
+
+# --- executors ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["", 3, ["cpu"], nothing])
+def test_an_executor_is_given_by_its_name(value: Any) -> None:
+    with pytest.raises(DefinitionError, match="step 'me': executor must be the name of one"):
+        only(StepSpec("me", nothing, executor=value)).validate()
+
+
+def test_a_sub_workflow_has_no_executor() -> None:
+    child = Workflow("child")
+    child.step(nothing, id="inside", executor="cpu")
+
+    assert only(StepSpec("me", workflow=child)).validate()
+    with pytest.raises(DefinitionError, match="step 'me': a sub-workflow has no executor; its steps may have"):
+        only(StepSpec("me", workflow=child, executor="cpu")).validate()
 
 
 # --- in general -----------------------------------------------------------------------------------
