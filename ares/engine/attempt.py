@@ -85,6 +85,8 @@ class Attempt:
         self.bell: Latch | None = None
         #: Whether its body was to go to an executor and certainly has not begun there.
         self.is_held_back = False
+        #: Whether its body was seen to begin on an executor.
+        self.is_there = False
         self._asking: set[str] = set()
         self._context: StepContext | None = None
 

@@ -33,6 +33,14 @@ def elsewhere(attempt: Attempt, call: Call) -> Call:
     return Call(run, call.bindings, call.positional)
 
 
+def left_running(attempt: Attempt) -> str:
+    """The executor on which the body of an attempt that was ended may go on, as it cannot be stopped there; or ""."""
+    name, executors = attempt.instance.node.spec.executor, attempt.driver.options.executors
+    if not attempt.is_there or name is None or executors is None or executors.can_stop(name):
+        return ""
+    return name
+
+
 def _run(attempt: Attempt, load: Load) -> Any:
     """Send a body there, and wait for it."""
     attempt.is_held_back = True
@@ -90,11 +98,9 @@ class _Waiting:
         self._attempt.is_held_back = False
 
     def begun(self, at: float) -> None:
+        self._attempt.is_there = True
         self._attempt.start_clock(at)
 
     def held_back(self) -> None:
-        self._attempt.is_held_back = True
+        self._attempt.is_held_back, self._attempt.is_there = True, False
         self._attempt.stop_clock()
-
-    def warn(self, message: str) -> None:
-        self._attempt.driver.warn(message)

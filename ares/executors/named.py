@@ -37,6 +37,10 @@ class NamedExecutors:
         """Whether any of them was, in this process."""
         return any(place.was_used for place in self._places.values())
 
+    def can_stop(self, name: str) -> bool:
+        """See ``Executors``."""
+        return self._places[name].can_stop
+
     def run(self, errand: Errand, watch: Watch) -> Returned:
         """See ``Executors``."""
         return self._places[errand.executor].run(errand, watch)

@@ -77,8 +77,7 @@ class Place:
                 self._trips.add(trip)
             has_begun = self._wait(trip, errand, watch)
         except BaseException:
-            if not trip.stop():
-                watch.warn(f"step {errand.path!r} may still run on executor {self._name!r}, which cannot stop it")
+            trip.stop()
             if pool.was_killed:
                 self._put_away(pool)
             raise
@@ -115,6 +114,8 @@ class Place:
             if watch.is_cancelled() and not has_begun and trip.revoke():
                 watch.held_back()
                 raise StepCancelledError(errand.path, "cancelled before it began")
+            if trip.is_forsaken():
+                trip.future.set_exception(BrokenExecutor("the thread of the pool that hears of its processes has died"))
             watch.bell.wait(_look_in(errand, has_begun=has_begun))
             watch.bell.clear()
         return has_begun
@@ -146,6 +147,12 @@ class Place:
 
     def _refused(self, errand: Errand, problem: str) -> ExecutorError:
         return ExecutorError(errand.path, self._name, problem)
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether a body that has begun is stopped when its attempt is ended."""
+        pool = self._pool
+        return pool is None or pool.can_stop
 
     # --- what is behind the name --------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@ by killing its process. That breaks the pool, as the death of a process always d
 whose calls are lost anyway, and whoever waits for one of those is told that it was ares.
 """
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -13,8 +15,6 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.process import BaseProcess
-from typing import Any
-
 from ares.remote.marks import Folder, Mark
 from ares.remote.protocol import Watch
 from ares.remote.there import perform
@@ -41,16 +41,17 @@ class Trip:
 
     def revoke(self) -> bool:
         """See that the body never begins. False if it may have begun."""
-        if self._mark is None:
-            return self.future.cancel()
-        is_revoked = self._mark.revoke()
-        if is_revoked:
-            self.future.cancel()
-        return is_revoked
+        # On a process pool the mark is enough. A future that is cancelled there kills the pool's own thread when the pool
+        # breaks (CPython 3.11), and then nobody hears of the others.
+        return self.future.cancel() if self._mark is None else self._mark.revoke()
 
     def stop(self) -> bool:
         """Have the body end, or never begin. False if it may still run."""
         return self.future.done() or self.revoke() or self.pool.kill()
+
+    def is_forsaken(self) -> bool:
+        """Whether nobody is left who would say what became of it."""
+        return self.pool.has_no_manager and not self.future.done()
 
     def over(self) -> None:
         """It came back."""
@@ -73,7 +74,8 @@ class Pool:
         self.is_ours = is_ours
         kinds = {kind.__name__ for kind in type(executor).__mro__}
         #: That of the standard library or another of its make, whose futures say RUNNING before a process has the call.
-        self._has_processes = "ProcessPoolExecutor" in kinds
+        #: Whether a body that has begun can be stopped.
+        self.can_stop = "ProcessPoolExecutor" in kinds
         #: Whether what ``__main__`` defines is known there by its name.
         self.knows_main = type(executor).__module__.startswith("concurrent.futures.")
         self.was_killed = False
@@ -91,11 +93,11 @@ class Pool:
         Raises:
             Exception: whatever the executor has against it.
         """
-        mark = self._folder.new() if self._has_processes else None
+        mark = self._folder.new() if self.can_stop else None
         watch.sent()
         place = () if mark is None else (mark.place,)
         future = self._executor.submit(perform, load, *place)
-        if self._has_processes:
+        if self.can_stop:
             # Shutting it down makes it forget them. There is no public name for either before Python 3.14.
             self._processes = getattr(self._executor, "_processes", None) or self._processes
             self._manager = getattr(self._executor, "_executor_manager_thread", None) or self._manager
@@ -104,7 +106,7 @@ class Pool:
 
     def kill(self) -> bool:
         """Kill its processes. False if it has none."""
-        if not self._has_processes:
+        if not self.can_stop:
             return False
         self.was_killed = True
         for process in self._children():
@@ -131,6 +133,11 @@ class Pool:
             self._manager.join(_MANAGER_SECONDS)
 
     @property
+    def has_no_manager(self) -> bool:
+        """Whether the thread has died that hears of its processes."""
+        return self._manager is not None and not self._manager.is_alive()
+
+    @property
     def is_gone(self) -> bool:
         """Whether nothing of it is left."""
         is_managed = self._manager is not None and self._manager.is_alive()
@@ -140,7 +147,11 @@ class Pool:
         return list(dict(self._processes).values())
 
 
-def _kill(process: Any) -> None:
+def _kill(process: BaseProcess) -> None:
     """Kill a child of this process, if it is still one."""
-    with suppress(OSError, ValueError, AttributeError):  # it was reaped just now
-        process.kill()
+    with suppress(OSError, ValueError):  # it was reaped just now
+        try:
+            process.kill()
+        except AttributeError:  # loky's cannot
+            if process.is_alive() and process.pid is not None:
+                os.kill(process.pid, signal.SIGKILL)

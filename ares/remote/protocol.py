@@ -30,9 +30,6 @@ class Watch(Protocol):
     def held_back(self) -> None:
         """The body certainly has not begun, or is to begin anew; its time does not run."""
 
-    def warn(self, message: str) -> None:
-        """Something that the result of the run should say."""
-
 
 class Executors(Protocol):
     """The executors of a Runtime, by name. Thread-safe."""
@@ -40,6 +37,9 @@ class Executors(Protocol):
     @property
     def names(self) -> Collection[str]:
         """Which there are."""
+
+    def can_stop(self, name: str) -> bool:
+        """Whether a body that has begun on that executor is stopped when its attempt is ended."""
 
     def run(self, errand: Errand, watch: Watch) -> Returned:
         """Have a body run where it is to run, and wait for it.

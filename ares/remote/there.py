@@ -39,7 +39,7 @@ def perform(load: bytes, mark: str = "") -> bytes:
         A pickled ``Returned``; ``NOT_BEGUN`` where somebody else had made the mark.
     """
     if mark:
-        _settle_in()
+        end_with_home()
         if not make(mark, repr(time.monotonic())):
             return NOT_BEGUN
     return pickle.dumps(_perform(load), pickle.HIGHEST_PROTOCOL)
@@ -167,11 +167,12 @@ _settling = threading.Lock()
 _settled: set[int] = set()
 
 
-def _settle_in() -> None:
-    """The first body of this process: make it end with its home, and leave Ctrl-C to that.
+def end_with_home() -> None:
+    """Make this process of a pool end when its home is dead, and leave Ctrl-C to the home.
 
     The processes of a pool wait for work for ever when their home was killed, and what they run goes on beside whoever
-    resumes the execution. A Ctrl-C at a terminal reaches them, too; the home decides what becomes of their bodies.
+    resumes the execution. A Ctrl-C at a terminal reaches them, too; the home decides what becomes of their bodies. The
+    first body of each process does this. As the ``initializer`` of a pool it is done in those, too, that have had none.
     """
     with _settling:
         if os.getpid() in _settled or parent_process() is None:

@@ -235,12 +235,13 @@ def note(file: Path | str, text: str = "x") -> None:
 
 def native() -> None:
     """Native code that never returns, and holds the interpreter lock."""
-    ctypes.PyDLL(None).pause()
+    while True:  # a signal ends it
+        ctypes.PyDLL(None).pause()
 
 
 def note_and_hang(file: str) -> None:
     note(file, str(os.getpid()))
-    ctypes.PyDLL(None).pause()
+    native()
 
 
 def hang() -> None:
