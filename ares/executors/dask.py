@@ -86,7 +86,7 @@ class DaskExecutor(Executor):
             BrokenExecutor: the cluster is gone.
             RuntimeError: the executor was shut down.
         """
-        call = _Call(self._forget)
+        call = _Call(self.address, self._forget)
         with self._lock:
             if self._is_shut_down:
                 raise RuntimeError("cannot schedule new futures after shutdown")
@@ -130,7 +130,7 @@ class DaskExecutor(Executor):
         if inner.cancelled():
             if self._client.status != "running":
                 self._gone("is gone")
-            call.settle(error=BodyLost(f"Dask dropped the call; the scheduler is at {self.address}"))
+            call.settle(error=BodyLost(f"Dask dropped the call (scheduler: {self.address})"))
             return
         error = inner.exception(0)
         if error is not None:
@@ -206,8 +206,9 @@ class DaskExecutor(Executor):
 class _Call(Future[Any]):
     """One call. Its state is changed by the client's thread, by the executor's, and by who cancels."""
 
-    def __init__(self, forget: Callable[["_Call"], None]) -> None:
+    def __init__(self, address: str, forget: Callable[["_Call"], None]) -> None:
         super().__init__()
+        self._address = address
         self.name = f"ares-{uuid.uuid4().hex}"
         self.ticket: Queue | None = None
         self.inner: Future[Any] | None = None
@@ -252,7 +253,7 @@ class _Call(Future[Any]):
 
     def lost(self) -> str:
         """In words."""
-        return f"the Dask worker {self._worker} is gone" if self._worker else "the Dask worker that began it is gone"
+        return f"the Dask worker {self._worker or 'that began it'} is gone (scheduler: {self._address})"
 
     def give_up(self, error: BaseException | None) -> None:
         """Nobody waits for it any more: it was cancelled, or (``error``) may have begun."""

@@ -15,6 +15,7 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.process import BaseProcess
+
 from ares.remote.marks import Folder, Mark
 from ares.remote.protocol import Watch
 from ares.remote.there import perform
@@ -32,6 +33,7 @@ class Trip:
         self.pool = pool
         self.future = future
         self._mark = mark
+        self._is_revoked = False
 
     def begun_at(self) -> float | None:
         """When the body began, in seconds of the monotonic clock, as far as can be told; None if it has not."""
@@ -41,9 +43,11 @@ class Trip:
 
     def revoke(self) -> bool:
         """See that the body never begins. False if it may have begun."""
-        # On a process pool the mark is enough. A future that is cancelled there kills the pool's own thread when the pool
-        # breaks (CPython 3.11), and then nobody hears of the others.
-        return self.future.cancel() if self._mark is None else self._mark.revoke()
+        # On a process pool the mark is enough. A future that is cancelled there kills the pool's own thread when the
+        # pool breaks (CPython 3.11), and then nobody hears of the others.
+        if not self._is_revoked:
+            self._is_revoked = self.future.cancel() if self._mark is None else self._mark.revoke()
+        return self._is_revoked
 
     def stop(self) -> bool:
         """Have the body end, or never begin. False if it may still run."""

@@ -188,6 +188,15 @@ def end_with_home() -> None:
 
 def _end_with(parent: int) -> None:
     pause = threading.Event()
-    while os.getppid() == parent:
+    while os.getppid() == parent and _has_home():
         pause.wait(_LOOK_SECONDS)
     os._exit(1)
+
+
+def _has_home() -> bool:
+    """Whether the home lives that is no parent by number, as under a fork server; that one lives as long as this."""
+    home = parent_process()
+    try:
+        return home is None or home.is_alive()
+    except Exception:  # loky's does not say
+        return True

@@ -253,12 +253,6 @@ def last(seconds: float) -> float:
     return seconds
 
 
-def note_and_last(file: str, seconds: float) -> str:
-    note(file, str(os.getpid()))
-    time.sleep(seconds)  # noqa: TID251 - the body of a step that takes so long
-    return "done"
-
-
 def wait_for(file: str, item: int = 0, seconds: float = 20.0) -> int:
     """Until the file is there."""
     until = time.monotonic() + seconds

@@ -32,7 +32,7 @@ def effects(tmp_path: Path) -> Path:
 def away(body: Callable[..., Any], inputs: dict[str, Any] | None = None, **options: Any) -> Workflow:
     """One step, ``body``, on the executor ``cpu``."""
     given = inputs or {}
-    wf = Workflow("away", inputs={name: object for name in given}, variables={"total": 0})
+    wf = Workflow("away", inputs=dict.fromkeys(given, object), variables={"total": 0})
     wf.add(StepSpec("body", body, **{"executor": "cpu", **options}))
     return wf
 

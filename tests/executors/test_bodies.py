@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ares import RetryPolicy, Runtime, StepSpec, StepsOn, Workflow
+from ares import RetryPolicy, Runtime, StepsOn, StepSpec, Workflow
 from ares.errors import RemoteError, RouteError, SerializationError, UsageError, WriteError
 from tests.engine.helpers import types_of
 from tests.executors import bodies
@@ -51,7 +51,7 @@ def test_a_map_over_an_executor_keeps_the_order_of_its_elements(shared: Runtime)
 
 def test_an_empty_map_sends_nothing(shared: Runtime) -> None:
     wf = Workflow("w")
-    wf.step(lambda: [], id="source")
+    wf.step(list, id="source")
     wf.step(bodies.die, id="none", map_over="source", params={}, executor="cpu")
 
     assert shared.run(wf).raise_for_status().outputs["none"] == []
@@ -207,7 +207,11 @@ def test_the_frames_it_had_there_are_journaled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("body", "kind"),
-    [(bodies.exit_by_exception, SystemExit), (bodies.interrupt_oneself, KeyboardInterrupt), (bodies.raise_base, bodies.Base)],
+    [
+        (bodies.exit_by_exception, SystemExit),
+        (bodies.interrupt_oneself, KeyboardInterrupt),
+        (bodies.raise_base, bodies.Base),
+    ],
 )
 def test_what_is_no_exception_is_a_failure_all_the_same(shared: Runtime, body: Any, kind: type[BaseException]) -> None:
     assert type(run(shared, body).error) is kind

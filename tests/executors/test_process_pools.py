@@ -41,13 +41,13 @@ def test_native_code_that_never_returns_is_killed_at_its_timeout_and_the_walk_go
 ) -> None:
     rt = runtime(executors={"cpu": of(method)})
     wf = Workflow("w", inputs={"file": str})
-    wf.step(bodies.note_and_hang, id="hangs", executor="cpu", timeout=0.5)
+    wf.step(bodies.note_and_hang, id="hangs", executor="cpu", timeout=1.0)
     wf.step(bodies.one, id="after", depends_on=["hangs"], executor="cpu", trigger="always")
 
     result = rt.run(wf, {"file": str(effects)})
 
     assert isinstance(result.error, StepTimeoutError)
-    assert str(result.error) == "step 'hangs' was still running after 0.5 s"
+    assert str(result.error) == "step 'hangs' was still running after 1 s"
     assert result.outputs == {"after": 1}
     (pid,) = lines(effects)
     eventually(lambda: not alive(int(pid)))
@@ -64,25 +64,23 @@ def alive(pid: int) -> bool:
 def test_a_killed_step_is_tried_again_under_its_policy(runtime: Make, effects: Path) -> None:
     rt = runtime(executors={"cpu": forks})
 
-    result = run(
-        rt, bodies.note_and_hang, {"file": str(effects)}, timeout=0.2, retry=RetryPolicy(3, initial_delay=0)
-    )
+    result = run(rt, bodies.note_and_hang, {"file": str(effects)}, timeout=0.7, retry=RetryPolicy(2, initial_delay=0))
 
     assert isinstance(result.error, StepTimeoutError)
-    assert len(set(lines(effects))) == 3
+    assert len(set(lines(effects))) == 2
 
 
 def test_a_timeout_counts_from_when_the_body_begins_there(runtime: Make) -> None:
     rt = runtime(executors={"cpu": single_fork}, max_workers=8)
     wf = Workflow("w")
-    wf.step(lambda: [0.2] * 6, id="source")
-    wf.step(bodies.last, id="last", map_over="source", params={"seconds": "item"}, timeout=0.9, executor="cpu")
+    wf.step(lambda: [0.4] * 6, id="source")
+    wf.step(bodies.last, id="last", map_over="source", params={"seconds": "item"}, timeout=2.0, executor="cpu")
 
     began = time.monotonic()
     result = rt.run(wf)
 
-    assert result.raise_for_status().outputs["last"] == [0.2] * 6
-    assert seconds_since(began) > 0.9  # the last of them waited longer than its timeout
+    assert result.raise_for_status().outputs["last"] == [0.4] * 6
+    assert seconds_since(began) > 2.0  # the last of them waited longer than its timeout
 
 
 def test_the_others_on_the_pool_run_again_and_that_costs_no_attempt(runtime: Make, tmp_path: Path) -> None:
@@ -111,7 +109,7 @@ def test_what_must_not_be_done_twice_is_not_run_again_when_its_pool_was_killed(r
     wf = Workflow("w", inputs={"notes": str, "file": str, "hung": str})
     wf.step(bodies.note_and_wait, id="once", params={"item": "first"}, executor="cpu", delivery="at_most_once")
     wf.step(lambda: 1, id="first")
-    wf.step(bodies.note_and_hang, id="hangs", params={"file": "hung"}, executor="cpu", timeout=0.5)
+    wf.step(bodies.note_and_hang, id="hangs", params={"file": "hung"}, executor="cpu", timeout=1.0)
 
     result = rt.run(wf, {"notes": str(notes), "file": str(tmp_path / "never"), "hung": str(hung)})
 
@@ -138,7 +136,7 @@ def test_what_must_not_be_done_twice_and_had_not_begun_is_sent_to_the_next_pool(
 
 def test_an_at_most_once_body_that_is_killed_at_its_timeout_is_not_run_again(runtime: Make, effects: Path) -> None:
     rt = runtime(executors={"cpu": forks})
-    options: dict[str, Any] = {"delivery": "at_most_once", "timeout": 0.3, "retry": RetryPolicy(3, initial_delay=0)}
+    options: dict[str, Any] = {"delivery": "at_most_once", "timeout": 0.8, "retry": RetryPolicy(3, initial_delay=0)}
 
     result = run(rt, bodies.note_and_hang, {"file": str(effects)}, **options)
 
