@@ -257,7 +257,7 @@ def test_a_cluster_that_is_gone_in_the_middle_is_named_and_used_again_once_it_is
     assert result.raise_for_status().outputs["body"] == 1
 
 
-# --- the executor by itself ---------------------------------------------------------------------------------------------
+# --- the executor by itself --------------------------------------------------------------------------------------
 
 
 def test_a_client_of_the_callers_is_not_closed(cluster: Any) -> None:
