@@ -114,7 +114,8 @@ class DaskExecutor(Executor):
             self._is_shut_down = True
             calls, thread = list(self._under_way.values()), self._thread
         for call in calls:
-            call.give_up(CancelledError("the executor was shut down"))
+            if not call.cancel():
+                call.settle(error=CancelledError("the executor was shut down"))
         self._stir.set()
         if thread is None:
             self._disconnect()
@@ -128,9 +129,10 @@ class DaskExecutor(Executor):
     def _came_back(self, call: "_Call", inner: "Future[Any]") -> None:
         """On the client's thread: Dask has an answer."""
         if inner.cancelled():
+            dropped = BodyLost(f"Dask dropped the call (scheduler: {self.address})")
             if self._client.status != "running":
-                self._gone("is gone")
-            call.settle(error=BodyLost(f"Dask dropped the call (scheduler: {self.address})"))
+                self._problem = f"the Dask scheduler at {self.address} is gone"
+            call.settle(error=BrokenExecutor(self._problem) if self._problem else dropped)
             return
         error = inner.exception(0)
         if error is not None:
@@ -145,7 +147,7 @@ class DaskExecutor(Executor):
 
     def _gone(self, problem: str) -> None:
         with self._lock:
-            self._problem = f"the Dask scheduler at {self.address} {problem}"
+            self._problem = self._problem or f"the Dask scheduler at {self.address} {problem}"
             calls = list(self._under_way.values())
         for call in calls:
             call.settle(error=BrokenExecutor(self._problem))
@@ -156,6 +158,8 @@ class DaskExecutor(Executor):
         """Hear which calls have begun, and look after their workers."""
         try:
             self._look_after()
+            if self._problem:
+                self._gone("is gone")
         except Exception as error:  # the client was closed, or its loop
             self._gone(f"cannot be asked any more: {error!r}")
         finally:
@@ -218,16 +222,14 @@ class _Call(Future[Any]):
         self._changing = threading.Lock()
 
     def cancel(self) -> bool:
-        """Take its ticket, so that it never begins. False if it has begun, or nobody can tell; then Dask is asked to
-        drop it, and what runs there runs on."""
-        if self.done():
-            return False
-        is_free = not self.running() and self._take_ticket()
-        if is_free:
-            self.give_up(None)
-        elif self.inner is not None:
-            self.inner.cancel()
-        return is_free
+        """Take its ticket, so that it never begins. False if it has begun, or nobody can tell: then it runs on."""
+        if self.done() or self.running() or not self._take_ticket():
+            return self.cancelled()
+        with self._changing:
+            if super().cancel():
+                self.set_running_or_notify_cancel()
+        self._leave()
+        return True
 
     def _take_ticket(self) -> bool:
         try:
@@ -254,16 +256,6 @@ class _Call(Future[Any]):
     def lost(self) -> str:
         """In words."""
         return f"the Dask worker {self._worker or 'that began it'} is gone (scheduler: {self._address})"
-
-    def give_up(self, error: BaseException | None) -> None:
-        """Nobody waits for it any more: it was cancelled, or (``error``) may have begun."""
-        if error is not None:
-            self.settle(error=error)
-            return
-        with self._changing:
-            if super().cancel():
-                self.set_running_or_notify_cancel()
-        self._leave()
 
     def settle(self, result: Any = None, error: BaseException | None = None) -> None:
         """It came to this, unless it came to something before."""

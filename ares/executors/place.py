@@ -4,7 +4,8 @@ bodies that run there.
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, InvalidStateError
+from contextlib import suppress
 
 from ares.errors import AttemptEnded, ExecutorError, StepCancelledError, WorkerLostError
 from ares.executors.ending import overtake
@@ -115,7 +116,8 @@ class Place:
                 watch.held_back()
                 raise StepCancelledError(errand.path, "cancelled before it began")
             if trip.is_forsaken():
-                trip.future.set_exception(BrokenExecutor("the thread of the pool that hears of its processes has died"))
+                with suppress(InvalidStateError):  # it came to its end just now
+                    trip.future.set_exception(BrokenExecutor("the thread of the pool that watches it has died"))
             watch.bell.wait(_look_in(errand, has_begun=has_begun))
             watch.bell.clear()
         return has_begun
@@ -126,12 +128,15 @@ class Place:
         except CancelledError as cancelled:
             error = cancelled
         if error is None:
+            if trip.revoke():  # it came back and had not begun: it could not be loaded there, or the folder was gone
+                watch.held_back()
             trip.over()
             returned = read(trip.future.result(0))
             if returned is not None:
                 return returned
             raise self._refused(errand, "was closed before the body began")
         if isinstance(error, BrokenExecutor):
+            trip.pool.sweep()
             self._put_away(trip.pool)
             if trip.revoke():
                 watch.held_back()

@@ -113,9 +113,14 @@ class Pool:
         if not self.can_stop:
             return False
         self.was_killed = True
+        self.sweep()
+        return True
+
+    def sweep(self) -> None:
+        """Kill the processes of one that is broken. It waits for them itself, for ever if one hangs that minds no
+        SIGTERM."""
         for process in self._children():
             _kill(process)
-        return True
 
     def shut_down(self, *, wait: bool = False) -> None:
         """Begin nothing more. Of one that is not ours: nothing."""

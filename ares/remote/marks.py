@@ -21,8 +21,11 @@ class Mark:
         self.place = place
 
     def revoke(self) -> bool:
-        """See that the body never begins. False if it has begun."""
-        return make(self.place, "")
+        """See that the body never begins. False if it has begun, or nobody can tell."""
+        try:
+            return make(self.place, "")
+        except OSError:
+            return False
 
     def begun_at(self) -> float | None:
         """When the body began, in seconds of the monotonic clock, which the processes of a machine share; None if it
@@ -40,10 +43,14 @@ class Mark:
 
 
 def make(place: str, text: str) -> bool:
-    """Make a mark. False if somebody has, or its folder is gone, and with it whoever would hear of the body."""
+    """Make a mark. False if somebody has, or its folder is gone, and with it whoever would hear of the body.
+
+    Raises:
+        OSError: the file system is full, say.
+    """
     try:
         descriptor = os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except OSError:
+    except (FileExistsError, FileNotFoundError):
         return False
     try:
         os.write(descriptor, text.encode("ascii"))

@@ -29,45 +29,57 @@ _LOOK_SECONDS = 1.0
 
 
 def perform(load: bytes, mark: str = "") -> bytes:
-    """Run a body that came as bytes. Raises nothing.
+    """Run a body that came as bytes. Raises nothing that the body raises.
 
     Args:
         load: what ``Errand.packed`` made.
-        mark: on a process pool: what to make before the body begins.
+        mark: on a process pool: what to make before the body begins, which is not before all that it needs is loaded.
 
     Returns:
         A pickled ``Returned``; ``NOT_BEGUN`` where somebody else had made the mark.
+
+    Raises:
+        OSError: the mark could not be made.
     """
     if mark:
         end_with_home()
-        if not make(mark, repr(time.monotonic())):
+    found = _unpacked(load)
+    if isinstance(found, Load):
+        if mark and not make(mark, repr(time.monotonic())):
             return NOT_BEGUN
-    return pickle.dumps(_perform(load), pickle.HIGHEST_PROTOCOL)
+        found = _perform(found)
+    return pickle.dumps(found, pickle.HIGHEST_PROTOCOL)
 
 
 def perform_here(load: bytes) -> Returned:
     """As ``perform``, on the walk's own thread. Raises a Ctrl-C on the main thread."""
-    return _perform(load, lets_pass=_is_ctrl_c)
+    found = _unpacked(load)
+    return _perform(found, lets_pass=_is_ctrl_c) if isinstance(found, Load) else found
 
 
 def _is_ctrl_c(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
-def _perform(load: bytes, lets_pass: Callable[[BaseException], bool] = lambda _: False) -> Returned:
+def _unpacked(load: bytes) -> Load | Returned:
+    """What was packed; or why it cannot be unpacked here."""
     try:
         found = pickle.loads(load)  # noqa: S301 - from the home of this worker
         assert isinstance(found, Load)
-    except Exception as error:
+    except BaseException as error:  # a module that is imported for it may raise SystemExit
         here = f"process {os.getpid()}"
         return Returned(problem=f"its call cannot be loaded by {here}: {type(error).__name__}: {error}")
+    return found
+
+
+def _perform(load: Load, lets_pass: Callable[[BaseException], bool] = lambda _: False) -> Returned:
     token = inside.set(object())
     try:
         writes: dict[str, Any] = {}
-        ctx = None if found.view is None else _context(found, found.view, writes)
-        args = [ctx if isinstance(each, ContextHere) else each for each in found.args]
-        kwargs = {name: ctx if isinstance(each, ContextHere) else each for name, each in found.kwargs.items()}
-        return Returned.of_value(found.fn(*args, **kwargs), writes)
+        ctx = None if load.view is None else _context(load, load.view, writes)
+        args = [ctx if isinstance(each, ContextHere) else each for each in load.args]
+        kwargs = {name: ctx if isinstance(each, ContextHere) else each for name, each in load.kwargs.items()}
+        return Returned.of_value(load.fn(*args, **kwargs), writes)
     except BaseException as error:
         if lets_pass(error):
             raise

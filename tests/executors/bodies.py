@@ -5,26 +5,18 @@ import os
 import signal
 import threading
 import time
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 import ares
 from ares import Goto, Runtime, StepContext, Workflow
-from ares.errors import NotDone, RetryAfter
-
-VOICE: ContextVar[str] = ContextVar("voice", default="nobody's")
-
+from ares.errors import RetryAfter
 
 # --- plain ones ------------------------------------------------------------------------------------------
 
 
 def one() -> int:
     return 1
-
-
-def nothing() -> None:
-    return None
 
 
 def double(item: int) -> int:
@@ -46,10 +38,6 @@ def pid() -> int:
 def where() -> tuple[int, str, bool]:
     thread = threading.current_thread()
     return os.getpid(), thread.name, thread is threading.main_thread()
-
-
-def voice() -> str:
-    return VOICE.get()
 
 
 def go_left() -> Goto:
@@ -85,13 +73,6 @@ def look_around(ctx: StepContext, n: int) -> dict[str, Any]:
 
 def key(ctx: StepContext) -> str:
     return ctx.idempotency_key
-
-
-def outlast(ctx: StepContext) -> bool:
-    """Whether its own deadline is all that cancels it."""
-    was = ctx.cancelled
-    assert ctx.deadline is not None
-    return was
 
 
 def write(ctx: StepContext, value: Any = 3) -> str:
@@ -184,10 +165,6 @@ def raise_base() -> None:
     raise Base("of no Exception")
 
 
-def not_done() -> None:
-    raise NotDone("it did not happen")
-
-
 def later(ctx: StepContext) -> int:
     if ctx.attempt == 1:
         raise RetryAfter(0.01)
@@ -268,6 +245,11 @@ def note_and_wait(notes: str, file: str, item: int = 0) -> int:
 
 
 def die() -> None:
+    os._exit(1)
+
+
+def wait_and_die(file: str) -> None:
+    wait_for(file)
     os._exit(1)
 
 

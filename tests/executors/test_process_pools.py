@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -144,10 +145,11 @@ def test_an_at_most_once_body_that_is_killed_at_its_timeout_is_not_run_again(run
     assert len(lines(effects)) == 1
 
 
-def test_an_at_most_once_call_that_cannot_be_sent_has_certainly_not_begun(runtime: Make) -> None:
+@pytest.mark.parametrize("value", [threading.Lock(), bodies.Bomb()], ids=["cannot be sent", "cannot be loaded"])
+def test_an_at_most_once_call_that_does_not_get_there_has_certainly_not_begun(runtime: Make, value: Any) -> None:
     rt = runtime(executors={"cpu": forks})
 
-    result = run(rt, bodies.add, {"a": threading.Lock()}, delivery="at_most_once")
+    result = run(rt, bodies.add, {"a": value}, delivery="at_most_once")
 
     assert result.status is ExecutionStatus.FAILED
     assert not isinstance(result.error, OutcomeUnknownError)
@@ -200,6 +202,23 @@ def test_reconcile_is_asked_at_home_about_a_lost_worker(runtime: Make, effects: 
     result = run(rt, bodies.note_and_die, {"file": str(effects)}, delivery="at_most_once", reconcile=was_it)
 
     assert result.raise_for_status().outputs["body"] == os.getpid()
+
+
+def test_a_process_that_minds_no_signal_does_not_outlive_its_broken_pool(tmp_path: Path) -> None:
+    """Its pool would send it a SIGTERM and wait for it for ever."""
+    hung = tmp_path / "hung"
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # what is forked minds it no more
+    try:
+        with Runtime(executors={"cpu": forks}) as rt:
+            wf = Workflow("w", inputs={"hung": str})
+            wf.step(bodies.note_and_hang, id="hangs", params={"file": "hung"}, executor="cpu", max_crashes=1)
+            wf.step(bodies.wait_and_die, id="dies", params={"file": "hung"}, executor="cpu")
+            result = rt.run(wf, {"hung": str(hung)})
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert {type(step.error) for step in result.steps.values()} == {WorkerLostError}
+    eventually(lambda: not alive(int(lines(hung)[0])))
 
 
 def test_a_map_in_which_bodies_die_and_fail_by_chance_comes_to_its_end(
