@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import ares
-from ares import Runtime, StepSpec, Workflow, errors
+from ares import Runtime, errors
 from ares.errors import AresError, NotBuiltError
 
 PROMISED = {
@@ -147,28 +147,6 @@ def test_every_exception_stands_in_the_tree_of_the_docstring() -> None:
 
 
 # --- not built yet -----------------------------------------------------------------------------------
-
-
-def body() -> None:
-    raise AssertionError("nothing may run")
-
-
-@pytest.mark.parametrize(
-    ("feature", "options"),
-    [
-        ("pool", {"pool": "gpu"}),
-    ],
-)
-def test_a_step_option_that_is_not_built_yet_is_refused_by_name(feature: str, options: dict[str, Any]) -> None:
-    wf = Workflow("w")
-    wf.add(StepSpec("body", body, **options))
-
-    for act in (wf.validate, lambda: Runtime().run(wf), lambda: Runtime().submit(wf)):
-        with pytest.raises(NotBuiltError) as raised:
-            act()
-        assert raised.value.feature == feature
-        assert "body" in raised.value.where
-        assert feature in str(raised.value)
 
 
 def test_a_store_that_does_not_exist_yet_is_refused_by_name() -> None:

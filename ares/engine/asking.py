@@ -215,8 +215,9 @@ class Asking:
         if driver.over.is_set() or not self.is_resting or serial != self._serial:
             return
         if ticket.error is not None or not ticket.done:
-            if not driver.options.is_best_effort:
-                driver.cutting.fail(ticket.error or _no_commit(driver.execution_id))
+            error = ticket.error or _no_commit(driver.execution_id)
+            if driver.options.ends_with(error):
+                driver.cutting.fail(error)
                 return
             driver.warn(f"that it waits is not stored: {ticket.error}")
         if driver.cutting.is_stopping or (driver.owner is not None and not driver.outside.is_about_to_stir):

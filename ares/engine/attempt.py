@@ -35,6 +35,7 @@ from ares.workflow import BindingKind, Call, Delivery
 if TYPE_CHECKING:
     from ares.engine.driver import Driver
     from ares.engine.pool import Seat
+    from ares.engine.slots import Slot
 
 T = TypeVar("T")
 
@@ -64,6 +65,8 @@ class Attempt:
         self.replaced: Mapping[str, Any] = {}
         #: Where it runs; None while it has no worker, and inline.
         self.seat: Seat | None = None
+        #: What it has taken of the pool that its step names.
+        self.slot: Slot | None = None
         self.cancelled = False
         #: Whether interceptors are asked, or a place is waited for after that. Then nobody is told to end it: the owner
         #: finds out whether it may still begin.

@@ -151,10 +151,13 @@ class Beginning:
 
     def _as_it_stands(self, definition: Definition, execution_id: str, how: ResumeRequest) -> WorkflowResult | None:
         """The result of an execution that a resume changes nothing about."""
-        status = ExecutionStatus(self._journal.execution(execution_id).status)
+        row = self._journal.execution(execution_id)
+        status = ExecutionStatus(row.status)
         if status is ExecutionStatus.CANCELLED and how.rerun and not how.reopen:
             raise UsageError(f"execution {execution_id!r} was cancelled: rerun needs reopen=True as well")
         is_done = status is ExecutionStatus.COMPLETED and not how.rerun
+        if how.is_recovery:  # somebody may have been faster, and come to this
+            is_done = status.is_final or (status is ExecutionStatus.WAITING and not row.requests)
         if is_done or (status is ExecutionStatus.CANCELLED and not how.reopen):
             return self.stored_result(definition, execution_id, status)
         return None

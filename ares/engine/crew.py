@@ -51,6 +51,8 @@ class Crew:
         with self._lock:
             if self._attempts.get(attempt.instance) is attempt:
                 del self._attempts[attempt.instance]
+        if attempt.slot is not None:
+            attempt.slot.give_back()
         for clock in self._clocks.pop(attempt, ()):
             clock.stop()
         attempt.detach()

@@ -18,7 +18,7 @@ from ares.engine.failing import needs_recovery, recovers
 from ares.engine.jobs import Answer, unrouted
 from ares.engine.options import CANCEL_GRACE, INTERRUPT_GRACE
 from ares.engine.timers import Timer
-from ares.errors import StepCancelledError, StepTimeoutError, StoreError
+from ares.errors import LeaseLostError, StepCancelledError, StepTimeoutError, StoreError
 from ares.journal.protocol import Request, Ticket
 from ares.records import ExecutionStatus
 from ares.walk import facts as f
@@ -199,6 +199,11 @@ class Cutting:
             self._driver.error = error
         self.stop(str(error), CANCEL_GRACE)
 
+    def lose(self, error: LeaseLostError) -> None:
+        """Nothing more can be written. Of an end that was handed over the store says whether it came in time."""
+        if self._driver.walk.state.ended is None:
+            self.fail(error)
+
     def try_finish(self) -> None:
         """Finish the stop once nothing is under way."""
         driver = self._driver
@@ -248,7 +253,7 @@ class Cutting:
 
     def _stopped(self, ticket: Ticket) -> None:
         driver = self._driver
-        if ticket.error is not None and driver.error is None and not driver.options.is_best_effort:
+        if driver.error is None and driver.options.ends_with(ticket.error):
             driver.error = ticket.error
         driver.finish(ExecutionStatus.INTERRUPTED)
 

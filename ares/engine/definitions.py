@@ -38,22 +38,22 @@ class Definition:
 
 
 class Definitions:
-    """Any thread. ``agents``: what runs steps that have no function, by agent type; ``executors``: the names of what
-    steps may be run on."""
+    """Any thread. ``agents``: what runs steps that have no function, by agent type. ``pools`` and ``executors``: those
+    that steps may name."""
 
-    def __init__(self, agents: Agents, executors: Collection[str] = ()) -> None:
+    def __init__(self, agents: Agents, pools: Collection[str] = (), executors: Collection[str] = ()) -> None:
         self._agents = agents
+        self._pools = pools
         self._executors = executors
         self._lock = threading.Lock()
         #: The definition last seen under each workflow id, the least recently used first.
         self._seen: OrderedDict[str, Definition] = OrderedDict()
 
     def define(self, workflow: Workflow) -> Definition:
-        """Validate a workflow and bind its agents.
+        """Validate a workflow, bind its agents, and look for its pools and executors.
 
         Raises:
-            DefinitionError: it cannot run, here: it names an agent or an executor that there is not.
-            NotBuiltError: it uses what does not exist yet.
+            DefinitionError: it cannot run, here: it names an agent, pool or executor that there is not.
         """
         graph = workflow.graph()
         known = self.known(workflow.id)
@@ -102,6 +102,7 @@ class Definitions:
                 if node.child is not None:
                     continue
                 self._check_executor(each, node.id, node.spec.executor)
+                self._check_pool(each, node.id, node.spec.pool)
                 if node.run is None:
                     fn = self._agent(each, node.id, "agent_type", node.spec.agent_type)
                     calls[node] = bind_call(fn, node, each)
@@ -114,9 +115,13 @@ class Definitions:
 
     def _check_executor(self, graph: Graph, step_id: str, name: str | None) -> None:
         if name is not None and name not in self._executors:
-            known = listed(self._executors)
-            problem = f"there is no executor {name!r}{did_you_mean(name, self._executors)} (executors: {known})"
-            raise DefinitionError(graph.workflow.id, problem, step_id)
+            problem = f"executor {name!r} is not one of the Runtime's{did_you_mean(name, self._executors)} (executors: "
+            raise DefinitionError(graph.workflow.id, f"{problem}{listed(self._executors)})", step_id)
+
+    def _check_pool(self, graph: Graph, step_id: str, pool: str | None) -> None:
+        if pool is not None and pool not in self._pools:
+            problem = f"pool {pool!r} is not one of the Runtime's{did_you_mean(pool, self._pools)} (pools: "
+            raise DefinitionError(graph.workflow.id, f"{problem}{listed(self._pools)})", step_id)
 
     def _agent(self, graph: Graph, step_id: str, field: str, name: str) -> Callable[..., Any]:
         fn = self._agents.get(name)

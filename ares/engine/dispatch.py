@@ -1,8 +1,9 @@
 """How the work of one walk gets a thread: the owner's own, or a worker's place in the pool.
 
-Work is pulled only once there is a place for it. An attempt of a body goes through at most four stages: interceptors
-are asked, its start is journaled, that is committed where it has to be, the body runs. Between the stages it may have
-to wait for a place again, and may be cut short. All on the thread that owns the walk, except what says otherwise.
+Work is pulled only once there is a place for it, and a slot of the pool that its step names. An attempt of a body goes
+through at most four stages: interceptors are asked, its start is journaled, that is committed where it has to be, the
+body runs. Between the stages it may have to wait for a place again, and may be cut short. All on the thread that owns
+the walk, except what says otherwise.
 """
 
 import weakref
@@ -14,6 +15,7 @@ from ares.engine.attempt import Attempt
 from ares.engine.elsewhere import goes_elsewhere
 from ares.engine.jobs import TELLING, Answer, decide, perform
 from ares.engine.pool import WorkerPool
+from ares.engine.slots import Slots
 from ares.journal.protocol import Ticket
 from ares.walk import facts as f
 from ares.walk.judge import Failure, refuse
@@ -36,15 +38,19 @@ class Dispatch:
     Args:
         driver: the walk's owner.
         pool: the workers.
+        slots: those of named pools.
         is_submitted: the owner's thread runs no work itself.
         after_crash: the last owner died.
     """
 
-    def __init__(self, driver: "Driver", pool: WorkerPool, *, is_submitted: bool, after_crash: bool) -> None:
+    def __init__(
+        self, driver: "Driver", pool: WorkerPool, slots: Slots, *, is_submitted: bool, after_crash: bool
+    ) -> None:
         # A part of the driver, which must not keep it: what it walked is large, and gone with the last who needs it.
         self._ref = weakref.ref(driver)
         #: Places are held by this, which keeps no walk.
         self._pool = pool
+        self.slots = slots
         self._is_submitted = is_submitted
         self._careful = CAREFUL_STARTS if after_crash else 0
         #: Calls to plugins that are no part of an attempt and wait for a worker, and what follows each.
@@ -66,31 +72,50 @@ class Dispatch:
 
     def next(self) -> Work | None:
         """Hand out what can be done now. Returns a piece of work that the owner is to run itself."""
-        driver = self._driver
+        driver, slots = self._driver, self.slots
+        if slots.closed:
+            slots.look()
         if driver.options.on_caller:
-            work = None if driver.crew else driver.walk.next_work()
+            work = None if driver.crew else driver.walk.next_work(slots.takes)
             driver.collect()
-            return work
-        work = self._sole_work()
-        if work is not None or not self._send_out():
-            self.want_no_place()
+        else:
+            work = self._sole_work()
+            if work is not None or not self._send_out():
+                self._want_no_place()
+        if slots.is_waiting and work is not None:
+            slots.drop(keep=work.pool)  # nobody looks at offers until it has ended
+        elif slots.in_hand:
+            slots.put_down(keep=self._kept_pool())
         return work
 
     def drop(self) -> None:
         """Nothing begins any more: forget what waits to."""
         while self._let_pass:
             self._give_up(self._let_pass.popleft())
+        self.slots.drop()
         if not self._errands:
-            self.want_no_place()
+            self._want_no_place()
 
-    def want_no_place(self) -> None:
+    def pause(self) -> None:
+        """Nothing begins for now: let others have what is offered to this walk."""
+        self.slots.drop()
+        self._want_no_place()
+
+    def _want_no_place(self) -> None:
         """There is no work for another worker: let others have what is offered to this walk."""
         if self.is_in_line:
             self.is_in_line = False
             self._pool.step_aside(self)
 
+    def _kept_pool(self) -> str | None:
+        """The pool of which a slot is kept: that of the next work, if it waits for nothing but a worker, or for what
+        has ended already."""
+        waits = self.is_in_line or self._awaits_order()
+        return self._driver.walk.next_pool(self.slots.closed) if waits else None
+
     def leave(self) -> None:
         """The walk is over."""
+        self.slots.leave()
         self._pool.leave(self)
 
     def run_inline(self, work: Work) -> None:
@@ -116,10 +141,10 @@ class Dispatch:
             return None
         if driver.walk.waits():
             return None  # an answer may come in, and something begin beside it
-        if driver.crew or driver.unsettled or driver.timers.pending or self._errands:
+        if driver.crew or driver.unsettled or driver.timers.pending or self._errands or self.slots.closed:
             return None
         walk = driver.walk
-        work = walk.next_work()
+        work = walk.next_work(self.slots.takes)
         other = None if work is None else walk.next_work()
         driver.collect()
         if work is None:
@@ -133,15 +158,15 @@ class Dispatch:
 
     def _send_out(self) -> bool:
         """Hand out work to free workers. Returns whether there is more than they can take."""
-        driver, walk = self._driver, self._driver.walk
+        driver, walk, closed = self._driver, self._driver.walk, self.slots.closed
         while self._let_pass:
             if not self._hold_place():
                 return True
             self._let_begin(self._let_pass.popleft())
-        while not (walk.is_idle() or driver.outside.is_barred or self._runs_alone() or self._awaits_order()):
+        while not (walk.is_idle(closed) or driver.outside.is_barred or self._runs_alone() or self._awaits_order()):
             if not self._hold_place():
                 return True
-            work = walk.next_work()
+            work = walk.next_work(self.slots.takes)
             driver.collect()
             if work is not None and driver.crew and _is_last_chance(work):
                 walk.put_back(work)  # until what is under way has ended
@@ -186,6 +211,8 @@ class Dispatch:
         begins = work.kind is WorkKind.BODY and work.instance.phase is not Phase.ANSWERED
         number = work.instance.attempt + begins
         attempt = Attempt(driver, work, max(number, 1), driver.copy_variables())
+        if work.pool is not None:
+            attempt.slot = self.slots.use(work.pool)
         if not driver.options.has_timeouts or work.kind in (WorkKind.VERDICT, WorkKind.ASK, *TELLING):
             attempt.timeout = None
         return attempt
@@ -296,7 +323,7 @@ class Dispatch:
             inline: this thread was running a step, and nothing else can happen meanwhile.
         """
         driver = self._driver
-        is_free = not (self._is_submitted or driver.crew or driver.timers.pending)
+        is_free = not (self._is_submitted or driver.crew or driver.timers.pending or self.slots.is_waiting)
         if inline or driver.options.on_caller or is_free:
             call()
             then()

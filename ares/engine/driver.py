@@ -29,6 +29,7 @@ from ares.engine.outside import Outside
 from ares.engine.results import Kept
 from ares.engine.rounds import Rounds
 from ares.engine.setting import Setting
+from ares.engine.slots import Slots
 from ares.engine.tally import Tally
 from ares.engine.telling import Telling
 from ares.engine.timers import Timers
@@ -84,7 +85,10 @@ class Driver:
         self.cutting = Cutting(self)
         self.asking = Asking(self, setting.reader, setting.asked_at)
         self.rounds = Rounds(self)
-        self.dispatch = Dispatch(self, setting.pool, is_submitted=setting.is_submitted, after_crash=setting.after_crash)
+        slots = Slots(self, setting.pools, setting.shared)
+        self.dispatch = Dispatch(
+            self, setting.pool, slots, is_submitted=setting.is_submitted, after_crash=setting.after_crash
+        )
         self._setting = setting
         self._pool = setting.pool
         self._post = post
@@ -120,7 +124,7 @@ class Driver:
         self.begin()
         self.asking.look_again()
         waits = self._early is not None and not self.cutting.is_stopping
-        if self._early is not None and waits and fn not in (self._begin, self.cutting.stop):
+        if self._early is not None and waits and fn not in (self._begin, self.cutting.stop, self.cutting.lose):
             self._early.append((fn, args))
         elif not self.over.is_set():
             fn(*args)
@@ -203,7 +207,7 @@ class Driver:
         if has_errands or self._early is not None:
             return None
         if self.outside.is_barred:
-            self.dispatch.want_no_place()
+            self.dispatch.pause()
             return None
         return self.dispatch.next()
 
@@ -306,8 +310,8 @@ class Driver:
         return ticket
 
     def _check_commit(self, ticket: Ticket) -> None:
-        """Any thread. A commit that nobody waited for failed: that ends the walk, but in ``best_effort``."""
-        if ticket.error is not None and not self.options.is_best_effort:
+        """Any thread. A commit that nobody waited for may have failed."""
+        if self.options.ends_with(ticket.error):
             self.post(self.cutting.fail, ticket.error)
 
     def wait_for(self, ticket: Ticket) -> bool:
@@ -401,7 +405,7 @@ class Driver:
 
     def _ended(self, ended: f.Ended, ticket: Ticket) -> None:
         if ticket.error is not None:
-            if not self.options.is_best_effort:
+            if self.options.ends_with(ticket.error):
                 self.error = ticket.error
                 self.finish(ExecutionStatus.INTERRUPTED)
                 return

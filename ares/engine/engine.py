@@ -6,7 +6,7 @@ How one begins is told in ``ares.engine.beginning``.
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from hashlib import blake2b
 from types import MappingProxyType
@@ -16,13 +16,14 @@ from ares.engine.beginning import Beginning, Begun
 from ares.engine.definitions import Agents, Definitions
 from ares.engine.driver import Driver
 from ares.engine.loops import Mail, WalksThread, walk_here
-from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, Options
+from ares.engine.options import CANCEL_GRACE, CLOSE_COMMIT, Limits, Options
+from ares.engine.places import Places
 from ares.engine.pool import WorkerPool
 from ares.engine.results import WorkflowResult, make_result
 from ares.engine.setting import Setting
-from ares.errors import AttemptEnded, RuntimeClosedError, StoreError
+from ares.errors import AttemptEnded, LeaseLostError, RuntimeClosedError, StoreError
 from ares.journal.failures import afresh
-from ares.journal.protocol import Journal
+from ares.journal.protocol import Claim, Journal
 from ares.plugin.engine_bus import EngineBus
 from ares.records import ExecutionStatus
 
@@ -36,7 +37,7 @@ class Engine:
         bus: EngineBus,
         options: Options,
         agents: Agents,
-        max_workers: int,
+        limits: Limits,
         warnings: Sequence[str] = (),
     ) -> None:
         #: What the journal had to say, oldest first; grows.
@@ -44,19 +45,26 @@ class Engine:
         self.journal = journal
         self.bus = bus
         self.options = options
-        self.definitions = Definitions(agents, () if options.executors is None else options.executors.names)
+        executors = () if options.executors is None else options.executors.names
+        self.definitions = Definitions(agents, limits.pools, executors)
         self.beginning = Beginning(journal, bus, options)
         self._lock = threading.Lock()
         self._live: dict[str, Driver] = {}
         self._unwatch: dict[str, Callable[[], None]] = {}
+        #: Executions whose walk here came upon a defect.
+        self._defects: dict[str, Exception] = {}
         self._closing = False
-        self.pool = WorkerPool(journal.name, max_workers)
+        self.pool = WorkerPool(journal.name, limits.max_workers)
+        #: The slots of each named pool.
+        self.pools = {name: Places(size) for name, size in limits.pools.items()}
         self.walks = WalksThread(journal.name)
 
     # --- walking --------------------------------------------------------------------------------------------
 
     def _setting(self, begun: Begun, *, submitted: bool, parent: Attempt | None = None) -> Setting:
         references = self.journal.keeps_references
+        # What is submitted is walked by the calling thread itself, then, and the step on it waits for that.
+        outer = current.get() if self.options.on_caller else parent
         variables = contextvars.copy_context()
         # What is submitted from inside a step has a life of its own, and must not keep that step's alive.
         variables.run(current.set, None)
@@ -67,6 +75,8 @@ class Engine:
             codec=None if references and not self.options.check_values else begun.definition.codec,
             options=self.options,
             pool=self.pool,
+            pools=self.pools,
+            shared={} if outer is None else outer.driver.dispatch.slots.inside(outer),
             bus=self.bus,
             calls=begun.definition.calls,
             metadata=MappingProxyType(dict(begun.metadata)),  # plugins see it, too
@@ -114,6 +124,8 @@ class Engine:
             if self._live.get(driver.execution_id) is driver:
                 self._unwatch.pop(driver.execution_id, None)
                 del self._live[driver.execution_id]
+            if isinstance(driver.error, Exception) and not isinstance(driver.error, StoreError | RuntimeClosedError):
+                self._defects[driver.execution_id] = driver.error
 
     def walk(self, begun: Begun, parent: Attempt | None) -> WorkflowResult:
         """Walk on the calling thread until the walk is over.
@@ -203,6 +215,11 @@ class Engine:
         with self._lock:
             return [d for name, d in self._live.items() if execution_id is None or name == execution_id]
 
+    def defect_of(self, execution_id: str) -> Exception | None:
+        """What a walk of an execution in this process came upon, so that another one would again."""
+        with self._lock:
+            return self._defects.get(execution_id)
+
     def wait_for_previous(self, execution_id: str) -> None:
         """A step runs again whose attempt before was ended: let that one's nested run give its claim back."""
         driver = self.live(execution_id)
@@ -222,6 +239,13 @@ class Engine:
         for driver in drivers:
             driver.outside.request_stop("closed", timeout)
         return drivers
+
+    def lose(self, lost: Mapping[Claim, LeaseLostError]) -> None:
+        """End the walks whose claims were lost."""
+        for driver in self.walked():
+            error = lost.get(driver.ledger.log.claim)
+            if error is not None:
+                driver.outside.lose(error)
 
     def close(self, timeout: float, commit: float = CLOSE_COMMIT) -> None:
         """Stop every walk in good order; what does not end in ``timeout`` seconds is cut short, and that committed in

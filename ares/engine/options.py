@@ -1,7 +1,7 @@
 """How a Runtime wants its walks walked."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from ares.context import StepContext
+from ares.errors import LeaseLostError
 from ares.remote.protocol import Executors
 
 #: Seconds that a cancelled attempt is given to end by itself.
@@ -36,6 +37,14 @@ class Durability(StrEnum):
     SYNC = "sync"
     ASYNC = "async"
     BEST_EFFORT = "best_effort"
+
+
+@attrs.frozen
+class Limits:
+    """How much a Runtime does at once: how many steps run, and how many of them have a slot of each named pool."""
+
+    max_workers: int
+    pools: Mapping[str, int]
 
 
 @attrs.frozen
@@ -70,10 +79,11 @@ class Options:
         """Consequences wait for the commit."""
         return self.durability is Durability.SYNC
 
-    @property
-    def is_best_effort(self) -> bool:
-        """A store that fails is a warning."""
-        return self.durability is Durability.BEST_EFFORT
+    def ends_with(self, error: Exception | None) -> bool:
+        """Whether a commit that came to this ends the walk. A store that fails is a warning in ``best_effort``; whoever
+        lost the right to write writes nothing more in any mode."""
+        survives = self.durability is Durability.BEST_EFFORT and not isinstance(error, LeaseLostError)
+        return error is not None and not survives
 
     def shown(self, name: str, value: Any) -> Any:
         """What is journaled of a value that nothing is computed from; ``name`` is what ``redact`` is told."""

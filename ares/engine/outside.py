@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ares.engine.options import CANCEL_GRACE
+from ares.errors import LeaseLostError
 from ares.journal.protocol import Request
 from ares.postbox import Latch
 
@@ -95,11 +96,18 @@ class Outside:
 
     def request_stop(self, reason: str, grace: float = CANCEL_GRACE) -> None:
         """Stop in good order: nothing begins, what runs has ``grace`` seconds, the rest is cut short."""
-        driver = self._driver
+        self._ask_to_stop(reason, grace)
+        self._driver.post(self._driver.cutting.stop, reason, grace)
+
+    def lose(self, error: LeaseLostError) -> None:
+        """Stop, because nothing more of it can be written."""
+        self._ask_to_stop(str(error), CANCEL_GRACE)
+        self._driver.post(self._driver.cutting.lose, error)
+
+    def _ask_to_stop(self, reason: str, grace: float) -> None:
         self._stop_asked = True
-        for attempt in driver.crew.all():
+        for attempt in self._driver.crew.all():
             attempt.cancel(reason, grace=grace)  # an inline body holds up the owner; it is asked to end here and now
-        driver.post(driver.cutting.stop, reason, grace)
 
     def on_request(self, request: Request, done: Callable[[int], None]) -> None:
         """A request came in from outside."""

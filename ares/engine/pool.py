@@ -1,10 +1,4 @@
-"""The workers of one Runtime: daemon threads, started when needed, as many as may be busy at once.
-
-A place is *held* first and used or given back after, so that nobody pulls work that no worker can take. Whoever finds
-no place free gets in line; a place that becomes free is *offered* to whoever came first, and nobody else can take it.
-So no walk starves another, and no wake-up is lost. Hence the invariant: while somebody is in line, no place is free.
-What is held or offered is counted by its owner, so that all of it comes back when the owner leaves, whatever happened
-to it: a Ctrl-C may hit the main thread between any two lines.
+"""The workers of one Runtime: daemon threads, started when needed, as many as there are places.
 
 A used place is a *seat*: one job on one worker. A seat whose body hangs is *abandoned*: its place is free at once and
 the thread ends whenever the body does. A seat that waits for a nested run is *lent*: its place is free until the run
@@ -13,11 +7,11 @@ is over. What is given back is the seat's, never the worker's, because the worke
 
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from queue import Empty
 
+from ares.engine.places import Places
 from ares.postbox import Postbox
 
 Job = Callable[[], None]
@@ -52,25 +46,17 @@ class _Worker:
         self.thread: threading.Thread | None = None
 
 
-class WorkerPool:
+class WorkerPool(Places):
     """At most ``size`` busy workers. Thread-safe."""
 
     def __init__(self, name: str, size: int) -> None:
-        self.size = size
+        super().__init__(size)
         self._name = name
-        self._lock = threading.Lock()
         #: Last in, first out: under a light load the others stay idle and end.
         self._idle: list[_Worker] = []
-        #: Places that are held, offered or used.
-        self._busy = 0
-        self._held: defaultdict[Hashable, int] = defaultdict(int)
-        self._offered: defaultdict[Hashable, int] = defaultdict(int)
-        #: Owners in line, first come first served, and how to tell them of an offer.
-        self._line: dict[Hashable, Callable[[], None]] = {}
         self._started = 0
         #: Workers that were not abandoned.
         self._workers: set[_Worker] = set()
-        self._is_closed = False
         self._abandoned = 0
         self._local = threading.local()
 
@@ -79,66 +65,6 @@ class WorkerPool:
         """How many workers were given up because their body did not end in time."""
         with self._lock:
             return self._abandoned
-
-    @property
-    def busy(self) -> int:
-        """How many places are held, offered or used."""
-        with self._lock:
-            return self._busy
-
-    # --- places -----------------------------------------------------------------------------------------
-
-    def try_hold(self, owner: Hashable) -> bool:
-        """Hold one more place for ``owner``, if one was offered to it or is free."""
-        with self._lock:
-            if self._offered[owner]:
-                self._offered[owner] -= 1
-                self._held[owner] += 1
-                return True
-            if self._is_closed or self._busy >= self.size:
-                return False
-            self._busy += 1
-            self._held[owner] += 1
-            return True
-
-    def release(self, owner: Hashable) -> None:
-        """Give back a held place that is not used."""
-        with self._lock:
-            self._held[owner] -= 1
-            self._busy -= 1
-        self._offer()
-
-    def line_up(self, owner: Hashable, tell: Callable[[], None]) -> None:
-        """Have one place offered to ``owner`` when its turn comes, and ``tell`` called, on any thread; it is short."""
-        with self._lock:
-            self._line.setdefault(owner, tell)
-        self._offer()
-
-    def step_aside(self, owner: Hashable) -> None:
-        """``owner`` needs no more places than it holds: out of the line, and its offers to others."""
-        with self._lock:
-            self._line.pop(owner, None)
-            self._busy -= self._offered.pop(owner, 0)
-        self._offer()
-
-    def leave(self, owner: Hashable) -> None:
-        """``owner`` is gone: what it did not use is free."""
-        with self._lock:
-            self._line.pop(owner, None)
-            self._busy -= self._offered.pop(owner, 0) + self._held.pop(owner, 0)
-        self._offer()
-
-    def _offer(self) -> None:
-        """Offer what is free to those in line."""
-        while True:
-            with self._lock:
-                if not self._line or self._busy >= self.size or self._is_closed:
-                    return
-                owner = next(iter(self._line))
-                self._busy += 1
-                self._offered[owner] += 1
-                tell = self._line.pop(owner)
-            tell()
 
     # --- seats ------------------------------------------------------------------------------------------
 
@@ -171,7 +97,7 @@ class WorkerPool:
                 self._workers.discard(seat.worker)
             if not seat.is_lent:
                 self._busy -= 1
-        self._offer()
+            self._offer()
         return True
 
     @contextmanager
@@ -185,7 +111,7 @@ class WorkerPool:
             seat.is_lent = True
             if not seat.is_abandoned:
                 self._busy -= 1
-        self._offer()
+            self._offer()
         try:
             yield
         finally:
@@ -271,7 +197,7 @@ class WorkerPool:
             goes_on = is_sound and not self._is_closed
             if goes_on:
                 self._idle.append(worker)
-        self._offer()
+            self._offer()
         return goes_on
 
 

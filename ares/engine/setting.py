@@ -8,7 +8,9 @@ import attrs
 
 from ares.engine.histories import Histories
 from ares.engine.options import Options
+from ares.engine.places import Places
 from ares.engine.pool import WorkerPool
+from ares.engine.slots import Shared
 from ares.journal.protocol import ExecutionLog
 from ares.plugin.engine_bus import EngineBus
 from ares.values import Codec
@@ -37,6 +39,9 @@ class Setting:
     variables: ContextVars
     remembered: dict[tuple[str, int, int, str], Any]
     keeps_references: bool
+    #: The slots of each named pool, and what stands for those of which a step holds a slot that it is nested in.
+    pools: Mapping[str, Places] = attrs.field(factory=dict)
+    shared: Shared = attrs.field(factory=dict)
     warnings: Sequence[str] = ()
     is_submitted: bool = False
     is_bounded: bool = False

@@ -19,12 +19,14 @@ from ares.workflow import Graph
 
 @attrs.frozen
 class ResumeRequest:
-    """How a resume goes on: see ``Runtime.resume``."""
+    """How a resume goes on: see ``Runtime.resume``. A recovery leaves alone what has ended, or waits for answers that
+    are not in."""
 
     rerun: str | Iterable[str] = ()
     reopen: bool = False
     accept_changes: bool = False
     timeout: float | None = None
+    is_recovery: bool = False
 
 
 def plan_set_back(state: State, how: ResumeRequest) -> tuple[f.SetBack, ...]:

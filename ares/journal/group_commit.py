@@ -136,11 +136,16 @@ class GroupCommit:
                 self._lead(ticket)
             self._deliver()
 
+    def refuse(self, log: QueuedLog, refusal: StoreError) -> None:
+        """Have nothing more handed over to ``log``."""
+        with self._mutex:
+            log.refusal = log.refusal or refusal
+
     def shut(self, log: QueuedLog, reason: str) -> None:
-        """Have nothing more handed over to ``log``, and wait for what was."""
+        """The same, and wait for what was."""
+        self.refuse(log, StoreError(self._store.name, reason, log.claim.execution_id))
         with self._mutex:
             newest = log.newest
-            log.refusal = log.refusal or StoreError(self._store.name, reason, log.claim.execution_id)
         if newest is not None and not newest.done:
             self.wait_for(newest, None)
 

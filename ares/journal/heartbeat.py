@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 
 from ares.journal.inbox import Inbox
-from ares.journal.protocol import Store
 from ares.postbox import new_bell, ring
 
 #: Seconds that the thread sleeps when nothing is due any more. Only a bound: it is woken.
@@ -21,42 +20,42 @@ class Heartbeat:
     """One lease's thread, from ``start`` on.
 
     Args:
-        store: The opened store.
-        lease: The lease's number.
+        beat: Called every ``beat_interval`` seconds.
+        look_around: Called after a beat, unless the next one is due by then: that the others hear of this one is worth
+            more than to hear of them, where busy threads leave little time for either.
+        changed: Whether there may be something new in the inbox.
         inbox: What is looked into while it is watched.
-        after_beat: Called after each beat that was stored.
         farewell: Called on the thread when it is to end; it closes the store.
-        on_warning: Told when beats cannot be stored, or the lease is gone.
+        on_warning: Told of what these raise.
     """
 
     def __init__(
         self,
-        store: Store,
-        lease: int,
+        beat: Callable[[], None],
+        look_around: Callable[[], None],
+        changed: Callable[[], bool],
         inbox: Inbox,
         *,
         beat_interval: float,
         poll_interval: float,
-        after_beat: Callable[[], None],
         farewell: Callable[[], None],
         on_warning: Callable[[str], None],
         name: str,
     ) -> None:
-        self._store = store
-        self._lease = lease
+        self._beat = beat
+        self._look_around = look_around
+        self._changed = changed
         self._inbox = inbox
         self._beat_interval = beat_interval
         self._poll_interval = poll_interval
-        self._after_beat = after_beat
         self._farewell = farewell
         self._on_warning = on_warning
         self._bell = new_bell()
         self._is_stopping = False
         #: Whether the inbox is to be read whatever the store says of changes.
         self._must_look = False
-        self._is_lost = False
-        #: What went wrong last, "" since it went well: a warning is given once for a row of failures.
-        self._trouble = ""
+        #: What went wrong last with each of its works, until it goes well: one warning for a row of failures.
+        self._troubles: dict[Callable[[], None], str] = {}
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -90,8 +89,9 @@ class Heartbeat:
         while not self._is_stopping:
             now = time.monotonic()
             if now >= beat_at:
-                self._attempt(self._beat)
-                beat_at = math.inf if self._is_lost else now + self._beat_interval
+                beat_at = now + self._beat_interval
+                if self._attempt(self._beat) and time.monotonic() < beat_at:
+                    self._attempt(self._look_around)
             watched = self._inbox.is_watched()
             if watched and (now >= look_at or self._must_look):
                 self._attempt(self._read_inbox)
@@ -100,26 +100,20 @@ class Heartbeat:
             self._bell.acquire(timeout=min(max(0.0, due), _LONGEST))
         self._attempt(self._farewell)
 
-    def _attempt(self, work: Callable[[], None]) -> None:
+    def _attempt(self, work: Callable[[], None]) -> bool:
         try:
             work()
         except Exception as error:  # the thread is needed for as long as the lease is
             trouble = str(error)
-            if trouble != self._trouble:
+            if trouble != self._troubles.get(work):
                 self._on_warning(trouble)
-            self._trouble = trouble
-        else:
-            self._trouble = ""
-
-    def _beat(self) -> None:
-        if self._store.beat(self._lease):
-            self._after_beat()
-        else:
-            self._is_lost = True
-            self._on_warning(f"{self._store.name}: the lease is gone; what it claimed is lost")
+            self._troubles[work] = trouble
+            return False
+        self._troubles.pop(work, None)
+        return True
 
     def _read_inbox(self) -> None:
-        if not self._must_look and not self._store.changed():
+        if not self._must_look and not self._changed():
             return
         self._must_look = False
         try:

@@ -83,7 +83,11 @@ class InlineLog:
         """As ``ExecutionLog.closed``."""
         return self._failure is not None
 
-    def shut(self, reason: str) -> None:
+    def refuse(self, refusal: StoreError) -> None:
         """Take nothing more."""
         with self._lock:
-            self._failure = self._failure or StoreError(self._store.name, reason, self.claim.execution_id)
+            self._failure = self._failure or refusal
+
+    def shut(self, reason: str) -> None:
+        """The same, for a reason in words."""
+        self.refuse(StoreError(self._store.name, reason, self.claim.execution_id))

@@ -76,7 +76,8 @@ def _same_machine(owner: Owner) -> bool:
 
 
 def _has_ended(pid: int, started: str) -> bool:
-    if sys.platform == "win32" or pid <= 0:  # there, and so, os.kill is not a question: it hits other processes
+    # There, and so, os.kill is not a question: it hits other processes. What is no number was written by hand.
+    if sys.platform == "win32" or not _is_number(pid) or pid <= 0:
         return False
     try:
         os.kill(pid, 0)
@@ -91,6 +92,10 @@ def _has_ended(pid: int, started: str) -> bool:
         return False
     state, found_started = found
     return state in _ENDED or bool(started and started != found_started)
+
+
+def _is_number(pid: object) -> bool:
+    return isinstance(pid, int)
 
 
 def _proc_is_ours() -> bool:

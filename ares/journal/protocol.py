@@ -32,7 +32,10 @@ class Entry:
 
 @attrs.frozen
 class Owner:
-    """The process behind a lease: enough to tell, on the same machine, that it is gone."""
+    """The process behind a lease: enough to tell, on the same machine, that it is gone.
+
+    ``beats_every`` are the seconds in which it means to raise its counter: others give it the time for several.
+    """
 
     machine: str
     boot: str
@@ -40,6 +43,19 @@ class Owner:
     pid: int
     started: str
     host: str
+    beats_every: float = 5.0
+
+
+@attrs.frozen
+class Lease:
+    """A lease as a store shows it: the counter that its heartbeat raises, and the process behind it.
+
+    A counter that stands still is the only sign of a death that can be seen from another machine.
+    """
+
+    number: int
+    counter: int
+    owner: Owner
 
 
 @attrs.frozen
@@ -73,9 +89,10 @@ class NewExecution:
 class ExecutionRow:
     """An execution as a listing shows it.
 
-    ``status`` is the stored one; ``owner`` is the owner whose lease claims it, ``age`` the seconds since its
-    last heartbeat was stored (by the wall clock: to be shown, never to decide by), and ``live`` whether that lease
-    still stands and its process is not known to be gone. Times in nanoseconds since the epoch.
+    ``status`` is the stored one; ``owner`` is the owner whose lease claims it, ``lease`` the number of that (0: nobody
+    claims it), ``age`` the seconds since its last heartbeat was stored (by the wall clock: to be shown, never to decide
+    by), and ``live`` whether that lease still stands and its process is not known to be gone. Times in nanoseconds
+    since the epoch.
     """
 
     execution_id: str
@@ -93,6 +110,7 @@ class ExecutionRow:
     owner: str
     age: float
     requests: int
+    lease: int = 0
 
 
 @attrs.define(eq=False)
@@ -149,15 +167,23 @@ class Store(Protocol):
     def end_lease(self, lease: int) -> None:
         """Give back the lease and every claim that still stands under it."""
 
+    def forget_lease(self, lease: Lease) -> None:
+        """Delete a lease whose owner is gone, if its counter is still that of ``lease``. The claims under it stand for
+        nothing from here on, but nobody gave them back: whoever takes one is told that it was abandoned."""
+
+    def leases(self) -> Sequence[Lease]:
+        """Every lease that stands, in the order of their numbers."""
+
     def create(self, new: NewExecution, lease: int | None, status: str, entries: Sequence[Entry]) -> Claim:
         """Insert an execution with its first entries; claimed by ``lease``, or by nobody when None.
 
         Raises ``ExecutionExistsError`` when the id is taken.
         """
 
-    def claim(self, execution_id: str, lease: int, *, is_gone: Callable[[Owner], bool]) -> Claim:
+    def claim(self, execution_id: str, lease: int, *, is_gone: Callable[[Lease], bool]) -> Claim:
         """Take the claim for ``lease``. Raises ``ExecutionNotFoundError``, or ``ExecutionBusyError`` while another
-        claim stands whose owner ``is_gone`` does not say is gone (the same lease included)."""
+        claim stands whose lease, as this transaction sees it, ``is_gone`` does not say is gone (the same lease
+        included). A lease that is gone ends with that."""
 
     def release(self, claim: Claim) -> None:
         """Give the claim back if it still stands. Idempotent."""

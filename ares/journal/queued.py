@@ -80,6 +80,10 @@ class QueuedLog:
         self.failure = self.failure or failure
         self.refusal = self.refusal or failure
 
+    def refuse(self, refusal: StoreError) -> None:
+        """Take nothing more; what was handed over gets the store's answer."""
+        self._group.refuse(self, refusal)
+
     def shut(self, reason: str) -> None:
         """Wait until everything that was handed over is stored, or never will be; take nothing more."""
         self._group.shut(self, reason)

@@ -1,8 +1,8 @@
 """The journal that the engine uses, over any store: what it keeps, whom it belongs to, and what comes in from outside.
 
-Puts the parts together: ``group_commit`` writes, ``heartbeat`` keeps the lease and looks into the inbox, ``owner``
-tells whether a former owner is gone. Over a store that keeps references none of them is needed: there everything
-happens on the calling thread and no thread is started.
+Puts the parts together: ``group_commit`` writes, ``own_lease`` says under which lease and whether a former owner is
+gone, ``heartbeat`` has it beaten and looks into the inbox. Over a store that keeps references only the lease is needed:
+there everything happens on the calling thread and no thread is started.
 """
 
 import contextlib
@@ -14,20 +14,21 @@ from typing import Any
 
 import attrs
 
-from ares.errors import StoreError, UsageError
+from ares.errors import ExecutionBusyError, LeaseLostError, StoreError, UsageError
 from ares.journal.group_commit import GroupCommit
 from ares.journal.heartbeat import Heartbeat
 from ares.journal.inbox import Inbox
 from ares.journal.inline import InlineLog
-from ares.journal.owner import is_gone, this_process
+from ares.journal.own_lease import OwnLease
+from ares.journal.owner import describe, this_process
 from ares.journal.protocol import Claim, Entry, ExecutionLog, ExecutionRow, NewExecution, Request, Store
 from ares.journal.queued import QueuedLog
 
 _DURABILITIES = ("sync", "async", "best_effort")
 
 
-def _ignore(_message: str) -> None:
-    """Nobody wants to be warned."""
+def _ignore(_: Any) -> None:
+    """Nobody wants to be told."""
 
 
 def _guarded(on_warning: Callable[[str], None]) -> Callable[[str], None]:
@@ -47,10 +48,12 @@ class StoreJournal:
         durability: ``"sync"``: an entry is written when somebody waits for it, or asks to be called back, and within
             20 ms otherwise. ``"async"``: every entry that is not lazy is written at once, whoever waits.
             ``"best_effort"``: the same, and entries that the store fails to take are kept and tried again.
-        beat_interval: Seconds between two beats of the lease.
+        lease_timeout: Seconds for which another owner's lease has to give no sign before that owner counts as gone. The
+            own one is beaten six times in that, and every 5 seconds at least.
         poll_interval: Seconds between two looks for requests from other processes, while any execution is watched.
         on_warning: Told in words what was survived: a store that fails in ``best_effort``, a lease that could not be
             beaten, a watcher or callback that raised. Called on a thread of the journal's, with no lock held.
+        on_lost: Told which claims were lost with the lease, once nothing is taken any more under them. On any thread.
     """
 
     def __init__(
@@ -58,23 +61,24 @@ class StoreJournal:
         store: Store,
         *,
         durability: str = "sync",
-        beat_interval: float = 5.0,
+        lease_timeout: float = 30.0,
         poll_interval: float = 0.25,
         on_warning: Callable[[str], None] = _ignore,
+        on_lost: Callable[[Mapping[Claim, LeaseLostError]], None] = _ignore,
     ) -> None:
         if durability not in _DURABILITIES:
             raise UsageError(f"durability={durability!r}: it is one of {', '.join(_DURABILITIES)}")
         self._store = store
         self._durability = durability
-        self._beat_interval = beat_interval
         self._poll_interval = poll_interval
         self._on_warning = _guarded(on_warning)
+        self._on_lost = on_lost
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._lease: int | None = None
-        self._is_closed = False
-        #: The logs of what is claimed, so that a claim is given back behind its last entry.
-        self._logs: dict[Claim, QueuedLog | InlineLog] = {}
+        self._lease = OwnLease(store, lease_timeout, self._lose)
+        self._has_started = self._is_closed = False
+        #: The logs of what is claimed, by execution, so that a claim is given back behind its last entry.
+        self._logs: dict[str, QueuedLog | InlineLog] = {}
         #: Claims that the store failed to take back.
         self._kept: list[Claim] = []
         self._inbox = Inbox(self._fetch_requests, self._on_warning)
@@ -103,16 +107,18 @@ class StoreJournal:
         with self._lock:
             if self._is_closed:
                 raise StoreError(self.name, "the journal is closed")
-            if self._lease is not None:
+            if self._has_started:
                 return
             self._store.open()
             try:
-                lease = self._store.start_lease(this_process())
+                self._lease.begin()
                 if not self.keeps_references:
-                    self._start_threads(lease)
-                self._lease = lease
+                    with contextlib.suppress(StoreError):
+                        self._lease.clear_away()
+                    self._start_threads()
+                self._has_started = True
             finally:
-                if self._lease is None:
+                if not self._has_started:
                     if self._heartbeat is not None:
                         self._heartbeat.stop(0.0)
                     self._group = self._heartbeat = None
@@ -138,7 +144,7 @@ class StoreJournal:
         elif not heartbeat.stop(timeout):
             self._on_warning(f"{self.name}: the store could not be closed within {timeout:g} s")
 
-    def _start_threads(self, lease: int) -> None:
+    def _start_threads(self) -> None:
         self._group = GroupCommit(
             self._store,
             prompt=self._durability != "sync",
@@ -147,12 +153,12 @@ class StoreJournal:
             name=f"ares-journal-writer {self.name}",
         )
         self._heartbeat = Heartbeat(
-            self._store,
-            lease,
+            self._beat,
+            self._lease.look_around,
+            self._store.changed,
             self._inbox,
-            beat_interval=self._beat_interval,
+            beat_interval=self._lease.beats_every,
             poll_interval=self._poll_interval,
-            after_beat=self._after_beat,
             farewell=self._rest,
             on_warning=self._on_warning,
             name=f"ares-journal-heartbeat {self.name}",
@@ -162,7 +168,6 @@ class StoreJournal:
     def _rest(self) -> None:
         """Write, give back, close; on the heartbeat's thread where there is one."""
         with self._lock:
-            lease, self._lease = self._lease, None
             logs = list(self._logs.values())
             self._logs.clear()
         if self._group is not None:
@@ -170,8 +175,7 @@ class StoreJournal:
         for log in logs:
             log.shut("the journal is closed")
         try:
-            if lease is not None:
-                self._store.end_lease(lease)
+            self._lease.end()
         except StoreError as error:
             self._on_warning(f"the lease could not be given back: {error}")
         finally:
@@ -187,7 +191,7 @@ class StoreJournal:
 
     def _current_lease(self) -> int:
         self._check_process()
-        lease = self._lease
+        lease = self._lease.number
         if lease is None or self._is_closed:
             raise StoreError(self.name, "the journal is closed" if self._is_closed else "the journal was not started")
         return lease
@@ -196,23 +200,40 @@ class StoreJournal:
 
     def create(self, new: NewExecution, status: str, drafts: Sequence[tuple[str, str, Any]], *, claimed: bool) -> Claim:
         """As ``Journal.create``."""
-        lease = self._current_lease()
         at = time.time_ns()
         entries = [Entry(number, at, *draft) for number, draft in enumerate(drafts, 1)]
-        return self._store.create(new, lease if claimed else None, status, entries)
+        return self._under_lease(lambda lease: self._store.create(new, lease if claimed else None, status, entries))
 
     def claim(self, execution_id: str) -> Claim:
         """As ``Journal.claim``."""
-        lease = self._current_lease()
+        self._check_process()
         self._release_kept()
-        return self._store.claim(execution_id, lease, is_gone=is_gone)
+        with self._lock:
+            is_held = execution_id in self._logs
+        if is_held:  # perhaps under a lease that was lost: what it walks there comes to its end first
+            raise ExecutionBusyError(execution_id, describe(this_process()))
+        return self._under_lease(
+            lambda lease: self._store.claim(execution_id, lease, is_gone=self._lease.is_gone),
+        )
+
+    def _under_lease(self, take: Callable[[int], Claim]) -> Claim:
+        """Take a claim; under another lease, if the present one turns out to be gone."""
+        lease = self._current_lease()
+        try:
+            return take(lease)
+        except LeaseLostError:
+            return take(self._lease.renew(lease))
 
     def release(self, claim: Claim) -> None:
         """As ``Journal.release``. What was handed over under the claim is written first."""
         if self._pid != os.getpid():
             return
         with self._lock:
-            log = self._logs.pop(claim, None)
+            log = self._logs.get(claim.execution_id)
+            if log is not None and log.claim == claim:
+                del self._logs[claim.execution_id]
+            else:
+                log = None
         if log is not None:
             log.shut("the claim was given back")
         try:
@@ -235,20 +256,32 @@ class StoreJournal:
                 with self._lock:
                     self._kept.append(claim)
 
-    def _after_beat(self) -> None:
-        """The store takes something again: what it would not take before is tried again."""
+    def _beat(self) -> None:
+        self._lease.beat()
+        # The store takes something again: what it would not take before is tried again.
         if self._group is not None:
             self._group.nudge()
         self._release_kept()
+
+    def _lose(self) -> None:
+        """There is another lease: nothing more is written under an earlier one."""
+        problem = "the lease was lost: this process gave no sign for too long, or somebody removed it"
+        with self._lock:
+            logs = [log for log in self._logs.values() if log.claim.lease != self._lease.number]
+        lost = {log.claim: LeaseLostError(self.name, problem, log.claim.execution_id) for log in logs}
+        for log in logs:
+            log.refuse(lost[log.claim])
+        self._on_warning(f"{self.name}: {problem}")
+        self._on_lost(lost)
 
     def log(self, claim: Claim) -> ExecutionLog:
         """As ``Journal.log``; the same one for the same claim."""
         self._current_lease()
         with self._lock:
-            log = self._logs.get(claim)
-            if log is None:
+            log = self._logs.get(claim.execution_id)
+            if log is None or log.claim != claim:
                 log = InlineLog(self._store, claim) if self._group is None else QueuedLog(self._group, claim)
-                self._logs[claim] = log
+                self._logs[claim.execution_id] = log
         return log
 
     # --- what comes in from outside ---
@@ -296,7 +329,7 @@ class StoreJournal:
             self._heartbeat.look()
 
     def _fetch_requests(self) -> Sequence[Request]:
-        lease = self._lease
+        lease = self._lease.number
         return [] if lease is None else self._store.requests(lease)
 
     # --- reading and upkeep: the store's own, started or not ---
@@ -319,12 +352,13 @@ class StoreJournal:
     ) -> Sequence[ExecutionRow]:
         """As ``Journal.executions``."""
         rows = self._store.executions(statuses=statuses, workflow_id=workflow_id, metadata=metadata, limit=limit)
-        return [self._seen(row) for row in rows] if self._kept else rows
+        return [self._seen(row) for row in rows]
 
     def _seen(self, row: ExecutionRow) -> ExecutionRow:
-        """What the store would say had it taken back what was given back."""
-        kept = self._kept and any(claim.execution_id == row.execution_id for claim in self._kept)
-        return attrs.evolve(row, live=False) if kept else row
+        """What the store would say had it taken back what was given back, and seen what was seen here."""
+        is_kept = self._kept and any(claim.execution_id == row.execution_id for claim in self._kept)
+        is_live = not is_kept and self._lease.is_live(row)
+        return row if is_live == row.live else attrs.evolve(row, live=is_live)
 
     def prune(self, before: int) -> int:
         """As ``Journal.prune``."""

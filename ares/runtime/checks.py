@@ -1,8 +1,9 @@
 """The arguments of a Runtime's calls, looked at before anything happens."""
 
 import inspect
+import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -11,7 +12,8 @@ from ares.engine.attempt import Attempt
 from ares.engine.beginning import RunRequest, new_id
 from ares.engine.definitions import Definition
 from ares.errors import UsageError
-from ares.workflow.checks import text_problem
+from ares.workflow import Workflow
+from ares.workflow.checks import text_problem, whole_problem
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -83,6 +85,24 @@ def _needs_nothing(factory: Any) -> bool:
     return True
 
 
+def pool_sizes(value: Any) -> dict[str, int]:
+    """How many slots each pool has, by its name.
+
+    Raises:
+        UsageError: it is no mapping of names to whole numbers from 1.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"pools must map the names of pools to their sizes, not {value!r}")
+    for name, size in value.items():
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"the name of a pool must be a non-empty str, not {name!r}")
+        if problem := whole_problem(size, 1):
+            raise UsageError(f"the size of pool {name!r} {problem}")
+    return dict(value)
+
+
 def check_timeout(value: Any) -> None:
     """Refuse what is no number of seconds above 0, unless it is None.
 
@@ -91,6 +111,32 @@ def check_timeout(value: Any) -> None:
     """
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
         raise UsageError(f"timeout must be a number of seconds above 0, not {value!r}")
+
+
+def lease_seconds(value: Any) -> float:
+    """How long another owner has to give no sign before it counts as gone.
+
+    Raises:
+        UsageError: it is no number of seconds from 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
+        raise UsageError(f"lease_timeout must be a number of seconds from 1, not {value!r}")
+    return float(value)
+
+
+def recover_seconds(value: Any, workflows: Collection[Workflow]) -> float | None:
+    """How often a Runtime recovers by itself; None for never.
+
+    Raises:
+        UsageError: it is no number of seconds above 0, or there is nothing that could be taken up.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise UsageError(f"recover_interval must be a number of seconds above 0, not {value!r}")
+    if not workflows:
+        raise UsageError("recover_interval needs workflows=: those are what it takes up")
+    return float(value)
 
 
 def run_metadata(value: Mapping[str, str] | None) -> dict[str, str]:

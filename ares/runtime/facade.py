@@ -25,26 +25,37 @@ from ares.engine.driver import Driver
 from ares.engine.engine import Engine
 from ares.engine.execution import Execution
 from ares.engine.notices import notices
-from ares.engine.options import Durability, Options, StepsOn
+from ares.engine.options import Durability, Limits, Options, StepsOn
 from ares.engine.results import WorkflowResult
 from ares.engine.takeover import ResumeRequest
-from ares.errors import RuntimeClosedError, StoreError, UsageError
+from ares.errors import LeaseLostError, RuntimeClosedError, StoreError, UsageError
 from ares.events import Event
 from ares.executors.named import NamedExecutors
-from ares.journal.protocol import Journal, Store
+from ares.journal.protocol import Claim, Journal, Store
 from ares.journal.writer import StoreJournal
 from ares.plugin.contracts import RuntimePlugin
 from ares.questions import Approve, Question, Reject, RunAgain
 from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
 from ares.remote.there import inside
 from ares.runtime.answering import Answering, place_of
-from ares.runtime.checks import check_timeout, executors_by_name, option, paths_of, run_request, worker_count
+from ares.runtime.checks import (
+    check_timeout,
+    executors_by_name,
+    lease_seconds,
+    option,
+    paths_of,
+    pool_sizes,
+    recover_seconds,
+    run_request,
+    worker_count,
+)
 from ares.runtime.following import Following
 from ares.runtime.installed import chosen
 from ares.runtime.parts import Life, Parts
 from ares.runtime.plugging import Plugins, with_defaults
 from ares.runtime.plugin_journal import RuntimeJournal
 from ares.runtime.reading import Reader, status_of
+from ares.runtime.recovering import Recovering
 from ares.runtime.recovery import Recovery, recover
 from ares.stores.opening import open_store
 from ares.workflow import Workflow
@@ -61,13 +72,18 @@ class Runtime:
         workflows: those that ``recover`` takes up and that handles by id can be read with.
         agents: what steps with an ``agent_type`` and no function run.
         max_workers: how many steps run at once; ``min(32, processors + 4)`` unless given.
+        pools: the size of each named pool: at most so many steps that name it (``pool="api"``) run at once, whichever
+            executions they belong to.
         steps_on: ``"auto"``, ``"workers"``, or for tests ``"caller"``: all on the calling
             thread, without delays and timeouts.
         around_step: a context manager factory ``cm(ctx)``, entered on the thread that runs each attempt.
         redact: ``redact(name, value)`` may replace what is kept of tool records and event payloads.
         plugin_timeout: seconds that one call to a plugin may take, where the plugin does not say itself.
         durability: ``"sync"``, ``"async"`` or ``"best_effort"``.
-        lease_timeout: seconds after which an owner on another machine that gives no sign counts as gone.
+        lease_timeout: seconds after which another owner that gives no sign counts as gone, 1 or more. Its own sign is
+            given six times in that, and every 5 seconds at least.
+        recover_interval: seconds after which it calls ``recover`` by itself, for the first time at its start, on a
+            thread of its own; None for never.
         interrupt_handler: ``handler(question)``, called on a worker for each open question, inside ``around_step``; it
             returns ``Approve``, ``Reject`` or ``RunAgain``, or None to leave the question open. Without one, ``run``
             returns WAITING once nothing else can move.
@@ -90,12 +106,14 @@ class Runtime:
         workflows: Iterable[Workflow] = (),
         agents: Mapping[str, Callable[..., Any]] | None = None,
         max_workers: int | None = None,
+        pools: Mapping[str, int] | None = None,
         steps_on: StepsOn | str = StepsOn.AUTO,
         around_step: Callable[[StepContext], AbstractContextManager[Any]] | None = None,
         redact: Callable[[str, Any], Any] | None = None,
         plugin_timeout: float = 30.0,
         durability: Durability | str = Durability.SYNC,
         lease_timeout: float = 30.0,
+        recover_interval: float | None = None,
         interrupt_handler: Callable[..., Any] | None = None,
         check_values: bool = False,
         executors: Mapping[str, Executor | Callable[[], Executor]] | None = None,
@@ -104,7 +122,7 @@ class Runtime:
             raise UsageError(f"interrupt_handler must be a callable or None, not {interrupt_handler!r}")
         self._workflows = tuple(workflows)
         self._agents = dict(agents or {})
-        self._max_workers = worker_count(max_workers)
+        self._limits = Limits(worker_count(max_workers), pool_sizes(pools))
         self._executors = NamedExecutors(executors_by_name(executors))
         self._made_in = inside.get()
         self._options = Options(
@@ -116,7 +134,8 @@ class Runtime:
             interrupt_handler,
             self._executors,
         )
-        self.lease_timeout = lease_timeout
+        self._recover_interval = recover_seconds(recover_interval, self._workflows)
+        self.lease_timeout = lease_seconds(lease_timeout)
         self.warnings: list[str] = []
         self._life = Life(lambda: open_store(store), self._make_parts)
         journal = RuntimeJournal(self._engine_here, self.checkpoint)
@@ -183,22 +202,38 @@ class Runtime:
         return None if parts is None else parts.engine.definitions.known(workflow_id)
 
     def _make_parts(self, store: Store) -> Parts:
-        journal = StoreJournal(store, durability=self._options.durability, on_warning=self._warn)
+        journal = StoreJournal(
+            store,
+            durability=self._options.durability,
+            lease_timeout=self.lease_timeout,
+            on_warning=self._warn,
+            on_lost=self._lose,
+        )
         journal.start()
         bus = self.bus
         try:
             bus = self._plugins.start()
-            engine = Engine(journal, bus, self._options, self._agents, self._max_workers, self.warnings)
+            engine = Engine(journal, bus, self._options, self._agents, self._limits, self.warnings)
             for workflow in self._workflows:
                 engine.definitions.define(workflow)
+            parts = Parts(journal, bus, engine, self._executors)
+            if self._recover_interval is not None:
+                # It waits until these are what the Runtime has.
+                parts.recovering = Recovering(self.recover, self._recover_interval, journal.name, self._warn)
+                parts.recovering.start()
         except BaseException:
             bus.stop(1.0)
             journal.close(1.0)
             raise
-        return Parts(journal, bus, engine, self._executors)
+        return parts
 
     def _warn(self, message: str) -> None:
         self.warnings.append(message)  # logged with a result: a sink may block, and this is the journal's thread
+
+    def _lose(self, lost: Mapping[Claim, LeaseLostError]) -> None:
+        engine = self._engine_here()
+        if engine is not None:
+            engine.lose(lost)
 
     # --- running ------------------------------------------------------------------------------------
 
@@ -318,7 +353,16 @@ class Runtime:
         return result
 
     def recover(self) -> Recovery:
-        """Take up every execution that nobody walks and whose workflow is in ``workflows=``. Returns at once."""
+        """Take up every execution that nobody walks and whose workflow is in ``workflows=``: those that have begun, or
+        were submitted, and those that wait, once an answer or a cancel is in. Each goes to one process, however many
+        try.
+
+        Returns:
+            At once: those that go on here, and why others do not.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
         return recover(self, self._engine(), self._workflows)
 
     # --- from outside -----------------------------------------------------------------------------------
@@ -434,7 +478,8 @@ class Runtime:
             ExecutionConflictError: it is of another workflow.
             DefinitionError: the workflow cannot run.
         """
-        return self._reader().decisions(execution_id, Definitions(self._agents, self._executors.names).define(workflow))
+        definitions = Definitions(self._agents, self._limits.pools, self._executors.names)
+        return self._reader().decisions(execution_id, definitions.define(workflow))
 
     def prune(self, older_than: timedelta, *, compact: bool = False) -> int:
         """Delete the executions that ended more than ``older_than`` ago; those that have not ended stay.

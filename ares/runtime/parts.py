@@ -20,6 +20,7 @@ from ares.executors.named import NamedExecutors
 from ares.journal.protocol import Store
 from ares.journal.writer import StoreJournal
 from ares.runtime.following import Following
+from ares.runtime.recovering import Recovering
 
 #: Seconds that what is walked by Runtimes which nobody closed has at the end of the process, and then its commits.
 _EXIT_SECONDS = 0.5
@@ -34,12 +35,13 @@ _GRACE = 5.0
 
 @attrs.define(eq=False)
 class Parts:
-    """A journal, the plugins, and the engine on both."""
+    """A journal, the plugins, and the engine on both, and what recovers by itself, if anything does."""
 
     journal: StoreJournal
     bus: PluginBus
     engine: Engine
     executors: NamedExecutors
+    recovering: Recovering | None = None
     following: Following = attrs.field(factory=Following)
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
@@ -52,8 +54,12 @@ class Parts:
             return
         try:
             until = time.monotonic() + timeout
+            if self.recovering is not None:
+                self.recovering.end()
             self.engine.close(timeout, commit)
             self.executors.close()
+            if self.recovering is not None:
+                self.recovering.join(max(commit, until - time.monotonic()))
             # They may have something to write, so the journal is still there.
             left = min(until - time.monotonic(), max(_PLUGIN_SECONDS, timeout / 2))
             self.bus.stop(max(commit, left))

@@ -11,9 +11,11 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import attrs
+
 from ares.errors import ExecutionBusyError, ExecutionExistsError, ExecutionNotFoundError, StoreError
 from ares.journal.owner import describe
-from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, NewExecution, Owner, Request
+from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, Lease, NewExecution, Owner, Request
 from ares.stores._rules import ENDED, lost, unstored
 
 #: Entries that a reader takes at a time.
@@ -98,7 +100,9 @@ class VolatileStore:
         self._lock = threading.Lock()
         self._by_id: dict[str, _Execution] = {}
         self._by_key: dict[int, _Execution] = {}
-        self._leases: dict[int, Owner] = {}
+        self._leases: dict[int, Lease] = {}
+        #: Leases that were taken for gone: nobody gave back the claims under them.
+        self._gone: set[int] = set()
         #: The open ones, by their number, which is their order.
         self._requests: dict[int, tuple[_Execution, Request]] = {}
         self._numbers = {"execution": 0, "lease": 0, "request": 0}
@@ -118,19 +122,34 @@ class VolatileStore:
         """As ``Store.start_lease``."""
         with self._lock:
             lease = self._next("lease")
-            self._leases[lease] = owner
+            self._leases[lease] = Lease(lease, 0, owner)
             return lease
 
     def beat(self, lease: int) -> bool:
-        """As ``Store.beat``; nobody reads the counter, because no other process can see it."""
+        """As ``Store.beat``."""
         with self._lock:
-            return lease in self._leases
+            found = self._leases.get(lease)
+            if found is not None:
+                self._leases[lease] = attrs.evolve(found, counter=found.counter + 1)
+            return found is not None
 
     def end_lease(self, lease: int) -> None:
         """As ``Store.end_lease``."""
         with self._lock:
             # The claims under it stand for nothing from here on: whether a lease is there is asked with each of them.
             self._leases.pop(lease, None)
+
+    def forget_lease(self, lease: Lease) -> None:
+        """As ``Store.forget_lease``."""
+        with self._lock:
+            found = self._leases.get(lease.number)
+            if found is not None and found.counter == lease.counter:
+                self._forget(lease.number)
+
+    def leases(self) -> Sequence[Lease]:
+        """As ``Store.leases``."""
+        with self._lock:
+            return list(self._leases.values())
 
     # --- writing ---
 
@@ -147,7 +166,7 @@ class VolatileStore:
             self._by_id[new.execution_id] = self._by_key[made.key] = made
             return made.claim()
 
-    def claim(self, execution_id: str, lease: int, *, is_gone: Callable[[Owner], bool]) -> Claim:
+    def claim(self, execution_id: str, lease: int, *, is_gone: Callable[[Lease], bool]) -> Claim:
         """As ``Store.claim``."""
         with self._lock:
             found = self._found(execution_id)
@@ -155,10 +174,13 @@ class VolatileStore:
                 raise lost(self.name, execution_id)
             holder = self._holder(found)
             if holder is not None and not is_gone(holder):
-                raise ExecutionBusyError(execution_id, describe(holder))
+                raise ExecutionBusyError(execution_id, describe(holder.owner))
+            if holder is not None:
+                self._forget(holder.number)
+            was_abandoned = found.lease in self._gone
             found.lease = lease
             found.claims += 1
-            return found.claim(was_abandoned=holder is not None)
+            return found.claim(was_abandoned=was_abandoned)
 
     def release(self, claim: Claim) -> None:
         """As ``Store.release``."""
@@ -298,7 +320,11 @@ class VolatileStore:
             raise ExecutionNotFoundError(execution_id, self.name)
         return found
 
-    def _holder(self, found: _Execution) -> Owner | None:
+    def _forget(self, lease: int) -> None:
+        del self._leases[lease]
+        self._gone.add(lease)
+
+    def _holder(self, found: _Execution) -> Lease | None:
         return None if found.lease is None else self._leases.get(found.lease)
 
     def _write(self, found: _Execution, append: Append) -> None:
@@ -332,9 +358,10 @@ class VolatileStore:
             error=found.error,
             last_seq=len(found.entries),
             live=holder is not None,
-            owner="" if holder is None else describe(holder),
+            owner="" if holder is None else describe(holder.owner),
             age=0.0,
             requests=found.requests,
+            lease=0 if holder is None else holder.number,
         )
 
     def _pages(self, entries: _Entries, start: int) -> Iterator[Entry]:

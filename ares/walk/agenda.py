@@ -5,7 +5,9 @@ Knows the order of work and nothing of steps. ``Work`` and the commands are what
 
 import heapq
 from collections import deque
+from collections.abc import Collection
 from enum import StrEnum
+from typing import Final
 
 import attrs
 
@@ -36,6 +38,10 @@ class WorkKind(StrEnum):
     ELEMENT = "element"
 
 
+#: What takes a slot of the pool that its step names: what calls upon that of which there is only so much.
+_TAKES_SLOT: Final = frozenset({WorkKind.BODY, WorkKind.RECONCILE, WorkKind.ELEMENT})
+
+
 @attrs.define(eq=False)
 class Work:
     """One thing to do, for one instance in one epoch."""
@@ -43,6 +49,17 @@ class Work:
     kind: WorkKind
     instance: Instance
     epoch: int
+
+    @property
+    def pool(self) -> str | None:
+        """The pool of which it takes a slot."""
+        return pool_of(self.kind, self.instance)
+
+
+def pool_of(kind: WorkKind, instance: Instance) -> str | None:
+    """The pool of which such work takes a slot."""
+    pool = instance.node.spec.pool
+    return pool if pool is not None and kind in _TAKES_SLOT else None
 
 
 @attrs.define(eq=False)
@@ -85,7 +102,9 @@ class Agenda:
 
     def __init__(self, state: State) -> None:
         self.state = state
+        #: Heaps of queued work, what takes a slot of a pool by itself: whoever has no slot of one passes over it.
         self._ready: list[_Entry] = []
+        self._pooled: dict[str, list[_Entry]] = {}
         self._serial = 0
         self._consequences: deque[Instance] = deque()
         self._facts: list[tuple[f.Fact, Instance | None]] = []
@@ -147,20 +166,43 @@ class Agenda:
         """Queue work in definition order; ``element`` is the first that may begin of a map."""
         index = instance.index if element is None else element
         place = (*instance.scope.order, instance.node.index, *(() if index is None else (index,)))
+        pool = pool_of(kind, instance)
+        heap = self._ready if pool is None else self._pooled.setdefault(pool, [])
         self._serial += 1
-        heapq.heappush(self._ready, (place, self._serial, kind, instance, instance.epoch))
+        heapq.heappush(heap, (place, self._serial, kind, instance, instance.epoch))
 
-    def pop(self) -> Work | None:
-        """The first that was queued, in definition order, whether or not it is still wanted."""
-        if not self._ready:
+    @property
+    def has_pools(self) -> bool:
+        """Whether anything that is queued takes a slot."""
+        return bool(self._pooled)
+
+    def first_pool(self, closed: Collection[str] = ()) -> str | None:
+        """The pool of the first that is queued in definition order, but of these pools; None if it takes no slot, or if
+        there is nothing."""
+        heads: dict[str | None, _Entry] = {pool: heap[0] for pool, heap in self._pooled.items() if pool not in closed}
+        if self._ready:
+            heads[None] = self._ready[0]
+        return min(heads, key=lambda pool: heads[pool][:2], default=None)
+
+    def first_of(self, pool: str) -> Work | None:
+        """The first that was queued of a pool, whether or not it is still wanted."""
+        heap = self._pooled.get(pool)
+        return _work(heap[0]) if heap else None
+
+    def pop(self, pool: str | None = None) -> Work | None:
+        """The same, taken out; None for ``pool``: of what takes no slot."""
+        heap = self._ready if pool is None else self._pooled.get(pool)
+        if not heap:
             return None
-        _, _, kind, instance, epoch = heapq.heappop(self._ready)
-        return Work(kind, instance, epoch)
+        entry = heapq.heappop(heap)
+        if pool is not None and not heap:
+            del self._pooled[pool]
+        return _work(entry)
 
-    def is_empty(self) -> bool:
-        """Whether no work is queued."""
-        return not self._ready
+    def is_empty(self, closed: Collection[str] = ()) -> bool:
+        """Whether no work is queued, but of these pools."""
+        return not self._ready and (not self._pooled or self._pooled.keys() <= set(closed))
 
-    def queued(self) -> list[Work]:
-        """All that is queued, in no order."""
-        return [Work(kind, instance, epoch) for _, _, kind, instance, epoch in self._ready]
+
+def _work(entry: _Entry) -> Work:
+    return Work(*entry[2:])

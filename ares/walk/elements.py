@@ -43,10 +43,10 @@ def offer(agenda: Agenda, owner: Instance) -> None:
     limit = owner.node.spec.max_concurrency
     if parts.queued or owner.phase is not Phase.OPEN or (limit is not None and len(parts.holding) >= limit):
         return
-    first = _first(owner)
-    if first is not None:
+    i = first(owner)
+    if i is not None:
         parts.queued = True
-        agenda.push(WorkKind.ELEMENT, owner, first)
+        agenda.push(WorkKind.ELEMENT, owner, i)
 
 
 def take(agenda: Agenda, owner: Instance) -> Work | None:
@@ -55,7 +55,7 @@ def take(agenda: Agenda, owner: Instance) -> Work | None:
         return None
     parts = _parts(owner)
     parts.queued = False
-    i = _first(owner)
+    i = first(owner)
     if i is None:
         conclude(agenda, owner)
         return None
@@ -152,7 +152,7 @@ def _withdraw_pending(parts: Parts) -> None:
         parts.holding.pop(i, None)
 
 
-def _first(owner: Instance) -> int | None:
+def first(owner: Instance) -> int | None:
     """The first element that may begin now."""
     parts = _parts(owner)
     while parts.due:

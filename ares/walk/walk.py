@@ -17,7 +17,7 @@ decides what follows. Its life is three calls, made by the one thread that owns 
 ``next_work()``
     One thing that may be done now, in definition order: a condition, a body, a reconciliation, a route, a verdict
     over a failed sub-workflow, a question to a human. Work is made when it is asked for, so a map of 100,000 elements
-    costs what is under way.
+    costs what is under way. Whoever asks may pass over the work of some pools: it stays queued, and costs nothing.
 
 Every question to the outside is one piece of work answered by one fact. What was asked and not answered when the
 process died is asked again, because nothing but facts lasts: ``begin()`` looks at the state, wherever it comes from,
@@ -34,6 +34,8 @@ another round is one more question (``ares.walk.rounds``), and the next round is
 running, nothing ready, something unfinished" can therefore be seen exactly, never guessed by the clock: it is a walk
 that *rests*, because a human has been asked (``ares.walk.questions``), or a defect (``ares.walk.invariants``).
 """
+
+from collections.abc import Callable, Collection
 
 from ares.errors import RouteError, StepCancelledError, StepRejectedError
 from ares.walk import beginning, elements, questions, rounds
@@ -55,6 +57,9 @@ __all__ = ["Command", "CutShort", "RetryIn", "StartTimer", "Walk", "Work", "Work
 #: What follows from these is not simply what follows from where their instance stands. Of a start nothing does: that
 #: comes with the attempt's end.
 _OF_ITS_OWN_KIND = (f.Started, f.Continued, f.Asked, f.RoundEnded, f.CancelRequested, f.DeadlinePassed)
+
+#: Where an instance stands of which something is asked.
+_ASKED_IN = {WorkKind.RECONCILE: Phase.RECONCILING, WorkKind.ASK: Phase.WAITING, WorkKind.ROUTE: Phase.ROUTING}
 
 
 class Walk:
@@ -132,23 +137,55 @@ class Walk:
     def drain(self) -> tuple[list[tuple[f.Fact, Instance | None]], list[Command]]:
         """The consequences since the last call: facts, applied already and to be journaled, and commands.
 
-        Any call but ``apply``, ``put_back`` and ``is_idle`` may have some.
+        Any call but ``apply``, ``put_back``, ``is_idle`` and ``next_pool`` may have some.
         """
         return self._agenda.drain()
 
-    def next_work(self) -> Work | None:
-        """The next thing that may be done now, first in definition order; None when there is nothing."""
-        while (work := self._agenda.pop()) is not None:
-            if work.instance.epoch != work.epoch:
-                continue
+    def next_work(self, takes: Callable[[str], bool] | None = None) -> Work | None:
+        """The next thing that may be done now, first in definition order; None when there is nothing.
+
+        Args:
+            takes: is asked for a pool when there is work of it to be done, and says whether that may be taken.
+        """
+        while (work := self._pop(takes)) is not None:
             if work.kind is WorkKind.ELEMENT:
-                element = elements.take(self._agenda, work.instance)
-                self._run()
+                element = self._next_element(work)
                 if element is not None:
                     return element
             elif _is_wanted(work):
                 return work
         return None
+
+    def _pop(self, takes: Callable[[str], bool] | None) -> Work | None:
+        agenda = self._agenda
+        if not agenda.has_pools:
+            return agenda.pop()
+        refused: set[str] = set()
+        while not agenda.is_empty(refused):
+            pool = agenda.first_pool(refused)
+            if pool is None or takes is None or not _is_wanted(agenda.first_of(pool)) or takes(pool):
+                return agenda.pop(pool)
+            refused.add(pool)
+        return None
+
+    def _next_element(self, work: Work) -> Work | None:
+        if work.instance.epoch != work.epoch:
+            return None
+        element = elements.take(self._agenda, work.instance)
+        self._run()
+        return element
+
+    def next_pool(self, closed: Collection[str]) -> str | None:
+        """The pool of the next thing, if work of these pools is passed over; None if it takes no slot."""
+        return self._agenda.first_pool(closed)
+
+    def wants(self, pool: str) -> bool:
+        """Whether there is work of a pool to be done. What has become void of it is forgotten."""
+        while (work := self._agenda.first_of(pool)) is not None and not _is_wanted(work):
+            self._agenda.pop(pool)
+            if work.kind is WorkKind.ELEMENT:
+                self._next_element(work)  # there is none, and that may be the end of its map
+        return work is not None
 
     def put_back(self, work: Work) -> None:
         """``work`` was taken from ``next_work`` and will not be begun now: queue it again."""
@@ -167,9 +204,9 @@ class Walk:
         """Whether questions are open."""
         return bool(self.state.waiting)
 
-    def is_idle(self) -> bool:
-        """Whether no work is queued. Queued work may have become void meanwhile; ``next_work`` finds out."""
-        return self._agenda.is_empty()
+    def is_idle(self, closed: Collection[str] = ()) -> bool:
+        """Whether no work is queued, but of these pools. Queued work may have become void; ``next_work`` finds out."""
+        return self._agenda.is_empty(closed)
 
     # --- consequences ----------------------------------------------------------------------------------
 
@@ -341,8 +378,10 @@ def _may_be_retried(owner: Instance, fact: f.Failed) -> bool:
     return has_attempts and not isinstance(fact.exception, StepCancelledError | StepRejectedError)
 
 
-def _is_wanted(work: Work) -> bool:
+def _is_wanted(work: Work | None) -> bool:
     """Whether queued work is still to be done."""
+    if work is None or work.instance.epoch != work.epoch:
+        return False
     phase = work.instance.phase
     match work.kind:
         case WorkKind.CONDITION:
@@ -355,11 +394,7 @@ def _is_wanted(work: Work) -> bool:
             return True
         case WorkKind.ROUND:
             return work.instance.scope.turn is work.instance
-        case WorkKind.RECONCILE:
-            return phase is Phase.RECONCILING
-        case WorkKind.ASK:
-            return phase is Phase.WAITING
-        case WorkKind.ROUTE:
-            return phase is Phase.ROUTING
+        case WorkKind.ELEMENT:
+            return phase is Phase.OPEN and elements.first(work.instance) is not None
         case _:
-            return phase is Phase.OPEN
+            return phase is _ASKED_IN.get(work.kind, Phase.OPEN)

@@ -110,7 +110,7 @@ class StepSpec:
         depends_on: steps that must be final first, without taking their values.
         params: which step, input or variable a parameter takes, where names alone would not do.
         map_over: the step over whose list this one runs, once per element.
-        max_concurrency: how many elements run at once; None: as many as there are workers.
+        max_concurrency: how many elements of a map run at once; None: as many as there are workers.
         on_item_failure: whether a failed element fails the map, or is collected as an ``ItemFailure``.
         timeout: seconds that an attempt may take; None: no limit.
         retry: how failed attempts are repeated; None: one attempt.
@@ -128,7 +128,8 @@ class StepSpec:
         workflow: a sub-workflow, run in place of a function.
         inputs: which step, input or variable an input of the sub-workflow takes, where names alone would not do.
         executor: the name of one of the Runtime's executors, where the body runs; None: on a worker of its own.
-        pool: the named pool whose slots it takes.
+        pool: the pool of the Runtime, by name, of which each attempt of its body (of a map: of each element's) takes a
+            slot, and each call of ``reconcile``; None: there is no limit but the workers.
         metadata: the author's own, handed to plugins.
 
     ``timeout``, ``retry``, ``recovery``, ``delivery`` and ``max_crashes`` are UNSET until the spec is added to a
@@ -159,8 +160,8 @@ class StepSpec:
     writes: tuple[str, ...] = attrs.field(default=(), converter=_as_refs)
     workflow: "Workflow | None" = None
     inputs: Mapping[str, StepRef] = attrs.field(default=_EMPTY, converter=_as_mapping, hash=False)
-    executor: str | None = None
-    pool: Any = None
+    executor: str | None = attrs.field(default=None, converter=_as_id)
+    pool: str | None = attrs.field(default=None, converter=_as_id)
     metadata: Mapping[str, Any] = attrs.field(factory=dict, converter=_as_metadata, hash=False)
 
 
@@ -188,7 +189,7 @@ class StepOptions(TypedDict, total=False):
     trigger: Trigger | str
     writes: str | Iterable[str]
     executor: str | None
-    pool: Any
+    pool: str | None
     metadata: Mapping[str, Any]
 
 

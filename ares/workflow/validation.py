@@ -1,15 +1,14 @@
 """What makes a workflow one that can never run, as far as one workflow or one step by itself can show it.
 
-Each check raises the first problem it finds as a ``DefinitionError`` that names workflow, step and culprit, or as a
-``NotBuiltError`` for a field whose feature does not exist yet: refused by name rather than ignored. What takes the
-whole graph to see is found by ``compiling`` (references, cycles) and ``writers`` (variables).
+Each check raises the first problem it finds as a ``DefinitionError`` that names workflow, step and culprit. What takes
+the whole graph to see is found by ``compiling`` (references, cycles) and ``writers`` (variables).
 """
 
 import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ares.errors import DefinitionError, NotBuiltError
+from ares.errors import DefinitionError
 from ares.questions import Interrupt
 from ares.workflow.binding import CTX, ITEM, called
 from ares.workflow.checks import did_you_mean, listed, step_id_problem, text_problem, timeout_problem, whole_problem
@@ -112,7 +111,6 @@ def check_step(workflow: "Workflow", spec: "StepSpec") -> None:
 
     Raises:
         DefinitionError: its first problem.
-        NotBuiltError: a field whose feature is not built.
     """
     problem = (
         _id_problem(workflow, spec)
@@ -121,6 +119,7 @@ def check_step(workflow: "Workflow", spec: "StepSpec") -> None:
         or _policy_problem(spec)
         or _kind_problem(spec)
         or _map_problem(spec)
+        or _pool_problem(spec)
         or _branch_problem(spec)
         or _delivery_problem(spec)
         or _interrupt_problem(spec)
@@ -129,8 +128,6 @@ def check_step(workflow: "Workflow", spec: "StepSpec") -> None:
     )
     if problem:
         raise DefinitionError(workflow.id, problem, spec.id)
-    if spec.pool is not None:
-        raise NotBuiltError("pool", f"workflow {workflow.id!r}, step {spec.id!r}")
 
 
 def _id_problem(workflow: "Workflow", spec: "StepSpec") -> str:
@@ -224,18 +221,26 @@ def _kind_problem(spec: "StepSpec") -> str:
 
 def _map_problem(spec: "StepSpec") -> str:
     if spec.map_over is None:
-        for field, is_set in (
-            ("max_concurrency", spec.max_concurrency is not None),
-            ("on_item_failure", spec.on_item_failure is not OnItemFailure.FAIL),
-        ):
-            if is_set:
-                return f"{field} is for a step with map_over"
+        if spec.max_concurrency is not None:
+            return (
+                "max_concurrency is for the elements of a step with map_over; what else runs at once is limited by pool"
+            )
+        if spec.on_item_failure is not OnItemFailure.FAIL:
+            return "on_item_failure is for a step with map_over"
         return ""
     if not isinstance(spec.map_over, str) and not callable(spec.map_over):
         return f"map_over must be a step's id or function, not {spec.map_over!r}"
     if spec.max_concurrency is not None and (problem := whole_problem(spec.max_concurrency, 1)):
         return f"max_concurrency {problem} (None: as many as there are workers)"
     return ""
+
+
+def _pool_problem(spec: Any) -> str:
+    if spec.pool is None:
+        return ""
+    if not isinstance(spec.pool, str) or not spec.pool:
+        return f"pool must be the name of one, a non-empty str, not {spec.pool!r}"
+    return "a sub-workflow takes no slot of a pool; its steps can" if spec.workflow is not None else ""
 
 
 def _branch_problem(spec: "StepSpec") -> str:

@@ -5,6 +5,7 @@ plain values.
 import os
 import resource
 import signal
+import threading
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any
 
 from loguru import logger
 
-from ares import Approve, Reject, RunAgain, Runtime, Workflow
-from ares.errors import AresError, ExecutionBusyError, StoreError
+from ares import Approve, ExecutionStatus, Reject, RunAgain, Runtime, Workflow
+from ares.errors import AresError, ExecutionBusyError, LeaseLostError, StoreError
+from ares.postbox import Latch
 from ares.stores.sqlite import SqliteStore
 from examples import code_audit
 from tests.durability import asking, flows, hostile, one_of_everything
@@ -267,3 +269,65 @@ def look_again(_: Voice, db: str) -> dict[str, Any]:
         first = rt.resume("e", hostile_flow()).outputs["look"]
         second = rt.resume("e", hostile_flow(), rerun=["look"]).outputs["look"]
         return {"first": first, "second": second}
+
+
+def lose(voice: Voice, db: str, effects: str, how: str, **options: Any) -> dict[str, Any]:
+    """Run or submit ``gated`` while the lease is lost meanwhile; what became of it, and of another run after that."""
+    with Runtime(db, **options) as rt:
+        try:
+            if how == "run":
+                result = rt.run(flows.gated(), {"effects": effects}, execution_id="e")
+            else:
+                result = rt.submit(flows.gated(), {"effects": effects}, execution_id="e").result(DEADLINE)
+            voice.say(told(result)["outputs"])
+        except LeaseLostError as error:
+            voice.say(str(error))
+        again = rt.run(flows.quick(), {"effects": effects, "name": "again"})
+        return {"status": str(again.status), "warnings": list(rt.warnings)}
+
+
+def submit_and_die(voice: Voice, db: str, effects: str, count: int) -> None:
+    """Submit ``count`` executions of ``quick``, of which none begins, and wait to be killed."""
+    rt = Runtime(db, max_workers=1)
+    rt.submit(flows.gated(), {"effects": effects}, execution_id="blocks")
+    assert flows.at_gate.wait(DEADLINE)
+    for number in range(count):
+        rt.submit(flows.quick(), {"effects": effects, "name": f"e{number}"}, execution_id=f"e{number}")
+    voice.say("submitted")
+    voice.hear()
+
+
+def recover_all(voice: Voice, db: str, workflow: str) -> list[str]:
+    """Recover every tenth of a second until nothing of the workflow is left to be done; what was said meanwhile."""
+    made = named(workflow)
+    unfinished = (ExecutionStatus.PENDING, ExecutionStatus.RUNNING, ExecutionStatus.INTERRUPTED)
+    with Runtime(db, workflows=[made], max_workers=2, recover_interval=0.1) as rt:
+        voice.say("recovers")
+        while any(summary.status in unfinished for summary in rt.executions(workflow_id=made.id)):
+            Latch().wait(0.05)
+        return rt.warnings
+
+
+def work_hard(voice: Voice, db: str, effects: str, **options: Any) -> dict[str, Any]:
+    """Run ``gated`` among busy threads and many other executions; what it came to."""
+    is_over = Latch()
+    with Runtime(db, **options) as rt:
+
+        def burn() -> None:
+            while not is_over.is_set():
+                sum(range(10_000))
+
+        def run() -> None:
+            while not is_over.is_set():
+                rt.run(flows.quick(), {"effects": os.devnull, "name": "other"}).raise_for_status()
+
+        threads = [threading.Thread(target=work) for work in [burn] * 2 + [run] * 2]
+        for thread in threads:
+            thread.start()
+        try:
+            result = rt.run(flows.gated(), {"effects": effects}, execution_id="e")
+        finally:
+            is_over.set()
+            for thread in threads:
+                thread.join(DEADLINE)
+        return told(result)

@@ -88,7 +88,7 @@ def outline(case: Case, result: WorkflowResult) -> dict[str, Any]:
 @settings(max_examples=25)
 @given(
     # Without writes: in which order those of parallel steps are combined is not promised. A step may crash once.
-    cases(Features(fail_fast=False, at_most_once=False, max_crashes=False, writes=False)),
+    cases(Features(fail_fast=False, at_most_once=False, max_crashes=False, writes=False, pools=False)),
     st.integers(1, 4),
     st.sampled_from(["sync", "async"]),
     st.lists(st.floats(0, 1), min_size=5, max_size=5),

@@ -11,7 +11,7 @@ from ares import Runtime, WorkflowResult
 from tests.walk.human import Human
 from tests.walk.reference import Interpreter, NotDetermined
 from tests.walk.script import show
-from tests.walk.strategies import Case, Features, cases
+from tests.walk.strategies import POOLS, Case, Features, cases
 
 WORKERS = st.integers(1, 6)
 
@@ -36,7 +36,9 @@ def check_against_reference(case: Case, result: WorkflowResult) -> None:
 
 @given(cases(Features(fail_fast=False)), WORKERS, st.sampled_from(["auto", "workers", "caller"]))
 def test_a_run_on_threads_ends_as_the_reference_says(case: Case, workers: int, steps_on: str) -> None:
-    with Runtime(max_workers=workers, steps_on=steps_on, check_values=True, interrupt_handler=Human(case)) as runtime:
+    with Runtime(
+        max_workers=workers, pools=POOLS, steps_on=steps_on, check_values=True, interrupt_handler=Human(case)
+    ) as runtime:
         result = runtime.run(case.workflow, case.inputs)
 
     check_against_reference(case, result)
@@ -44,7 +46,7 @@ def test_a_run_on_threads_ends_as_the_reference_says(case: Case, workers: int, s
 
 @given(cases(Features(fail_fast=False)), WORKERS)
 def test_a_submitted_run_ends_as_the_reference_says(case: Case, workers: int) -> None:
-    with Runtime(max_workers=workers, interrupt_handler=Human(case)) as runtime:
+    with Runtime(max_workers=workers, pools=POOLS, interrupt_handler=Human(case)) as runtime:
         result = runtime.submit(case.workflow, case.inputs).result(timeout=30)
 
     check_against_reference(case, result)
@@ -58,11 +60,13 @@ def test_a_durable_run_ends_as_the_reference_says_and_reads_back_the_same(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "ares.db"
-        with Runtime(store, max_workers=workers, durability=durability, interrupt_handler=Human(case)) as runtime:
+        with Runtime(
+            store, max_workers=workers, pools=POOLS, durability=durability, interrupt_handler=Human(case)
+        ) as runtime:
             result = runtime.run(case.workflow, case.inputs, execution_id="x")
         check_against_reference(case, result)
 
-        with Runtime(store, workflows=[case.workflow]) as runtime:
+        with Runtime(store, workflows=[case.workflow], pools=POOLS) as runtime:
             again = runtime.execution("x").result(timeout=30)
             checkpoint = runtime.checkpoint("x")
 

@@ -64,6 +64,25 @@ def test_whatever_a_ctrl_c_tears_the_run_ends_soon_and_can_go_on(runtime: Callab
         assert not engine.journal._inbox.is_watched(), moment  # type: ignore[attr-defined]
 
 
+def test_a_ctrl_c_in_the_middle_of_taking_slots_takes_none_away(runtime: Callable[..., Runtime]) -> None:
+    rt = runtime(max_workers=2, pools={"api": 1})
+    wf = Workflow("limited")
+    for i in range(3):
+        wf.add(StepSpec(f"s{i}", lambda: None, pool="api" if i else None))
+    rt.run(wf)
+    seen = Task(interrupt, lambda: rt.run(wf)).result()
+    moments = sorted(m for m in seen if m[0].endswith(("engine/places.py", "engine/pool.py", "engine/slots.py")))
+    engine = rt._life.engine()
+
+    for moment in moments:
+        for count in {1, seen[moment]}:
+            beside = rt.submit(wf)
+            took = Task(_torn, rt, wf, f"{moment} {count}", moment, count).result()
+            assert took < 2.0, moment
+            assert beside.result(20).status is ExecutionStatus.COMPLETED, moment
+            eventually(lambda: not (engine.pool.busy or engine.pools["api"].busy or engine.walked()))
+
+
 def _is_in_entries(moment: Moment) -> bool:
     lines, first = inspect.getsourcelines(_Entries)
     return moment[0] == "stores/volatile.py" and first <= moment[1] < first + len(lines)

@@ -423,11 +423,11 @@ def test_a_workflow_that_names_an_executor_that_there_is_not_is_refused_before_a
         with pytest.raises(DefinitionError) as raised:
             act()
         assert str(raised.value) == (
-            "workflow 'away', step 'body': there is no executor 'cluser'; did you mean 'cluster'? "
+            "workflow 'away', step 'body': executor 'cluser' is not one of the Runtime's; did you mean 'cluster'? "
             "(executors: 'cpu', 'cluster')"
         )
     assert rt.executions() == []
-    with pytest.raises(DefinitionError, match=r"there is no executor 'cpu' \(executors: none\)"):
+    with pytest.raises(DefinitionError, match=r"executor 'cpu' is not one of the Runtime's \(executors: none\)"):
         runtime().run(away(bodies.one))
 
 

@@ -21,7 +21,7 @@ from ares.errors import (
     StoreError,
     UsageError,
 )
-from ares.journal.protocol import Append, ExecutionLog, Request, Ticket
+from ares.journal.protocol import Append, Claim, ExecutionLog, Request, Ticket
 from ares.journal.writer import StoreJournal
 from ares.stores.volatile import VolatileStore
 from tests.journal.spy_store import Gate, SpyStore, draft, join_all, new, run_all
@@ -553,7 +553,7 @@ class TestBestEffort:
         assert log.closed()
 
     def test_a_beat_that_gets_through_has_the_rest_tried_again(self, open_journal: Opener, spy: SpyStore) -> None:
-        journal = open_journal(durability="best_effort", beat_interval=0.05)
+        journal = open_journal(durability="best_effort", lease_timeout=0.3)
         log = begin(journal)
         spy.before = self.failing
         with pytest.raises(StoreError):
@@ -966,27 +966,48 @@ def test_nothing_works_before_start(spy: SpyStore) -> None:
             call()
 
 
-def test_a_lease_that_is_gone_is_told_and_beaten_no_more(
+def test_a_lease_that_is_gone_is_told_and_another_one_is_beaten(
     open_journal: Opener, spy: SpyStore, warnings: list[str]
 ) -> None:
     beats: list[int] = []
-    lost = threading.Event()
+    beaten = threading.Event()
+    lost: list[Claim] = []
 
     def beat(lease: int) -> bool:
+        if beats and beats[-1] != lease:
+            beaten.set()
         beats.append(lease)
-        if len(beats) < 3:
-            return True
-        lost.set()
-        return False
+        return spy.inner.beat(lease)
 
     spy.beat = beat  # type: ignore[method-assign]
-    journal = open_journal(beat_interval=0.01)
-    assert lost.wait(10)
-    threading.Event().wait(0.1)
-    journal.close()
+    journal = open_journal(lease_timeout=0.06, on_lost=lost.extend)
+    claim = journal.create(new(), "RUNNING", [], claimed=True)
+    log = journal.log(claim)
+    log.append(draft()).wait()
+    spy.inner.end_lease(claim.lease)
+    assert beaten.wait(10)
 
-    assert len(beats) == 3
+    assert lost == [claim]
     assert len(warnings) == 1
+    assert "the lease was lost" in warnings[0]
+    assert log.closed()
+    assert isinstance(log.append(draft()).error, LeaseLostError)
+    with pytest.raises(ExecutionBusyError):
+        journal.claim("e1")  # whoever walks it has not come to the end of that
+    journal.release(claim)
+    assert journal.claim("e1").lease == beats[-1]
+
+
+def test_a_new_execution_does_not_suffer_from_a_lease_that_was_lost(open_journal: Opener, spy: SpyStore) -> None:
+    journal = open_journal()
+    first = journal.create(new("first"), "RUNNING", [], claimed=True)
+    spy.inner.end_lease(first.lease)
+
+    second = journal.create(new("second"), "RUNNING", [], claimed=True)
+    journal.log(second).append(draft()).wait()
+
+    assert second.lease != first.lease
+    assert spy.seqs("second") == [1]
 
 
 def test_a_beat_that_fails_is_told_once_and_tried_again(
@@ -1001,7 +1022,7 @@ def test_a_beat_that_fails_is_told_once_and_tried_again(
         return True
 
     spy.beat = beat  # type: ignore[method-assign]
-    open_journal(beat_interval=0.01)
+    open_journal(lease_timeout=0.06)
 
     assert beaten.wait(10)
     assert len(warnings) == 1
@@ -1018,7 +1039,7 @@ def test_a_warning_that_cannot_be_told_harms_nobody(spy: SpyStore) -> None:
         raise ValueError(message)
 
     spy.beat = beat  # type: ignore[method-assign]
-    journal = StoreJournal(spy, beat_interval=0.01, on_warning=refuse)
+    journal = StoreJournal(spy, lease_timeout=0.06, on_warning=refuse)
     journal.start()
     try:
         assert all(beats.acquire(timeout=10) for _ in range(3))

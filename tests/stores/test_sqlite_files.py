@@ -17,7 +17,7 @@ import pytest
 from ares.errors import ExecutionBusyError, LeaseLostError, StoreError, UsageError
 from ares.journal.owner import is_gone, this_process
 from ares.journal.protocol import Append, Claim, Entry
-from ares.stores.sqlite import SqliteStore, _forking, _schema
+from ares.stores.sqlite import SqliteStore, _forking, _rows, _schema
 from tests.stores.children import as_nobody, finish, open_files, start
 from tests.stores.store_contract import add, alive, gone, new, rows, seqs
 
@@ -234,7 +234,7 @@ def test_a_file_of_the_first_format_keeps_its_requests_and_takes_named_ones(path
 
     store.open()
     lease = store.start_lease(this_process())
-    store.claim("e1", lease, is_gone=is_gone)
+    store.claim("e1", lease, is_gone=lambda held: is_gone(held.owner))
     given = (("cancel", "third", ""), ("answer", "yes", "q"), ("answer", "no", "q"))
     left = [store.request("e1", kind, body, name) for kind, body, name in given]
     found = store.requests(lease)
@@ -249,6 +249,47 @@ def test_a_file_of_the_first_format_keeps_its_requests_and_takes_named_ones(path
     ]
     assert seqs(store) == [1]
     assert store.execution("e1").requests == 4
+
+
+def test_what_has_not_ended_is_found_without_a_look_at_what_has(store: SqliteStore, path: Path) -> None:
+    looked: list[str] = []
+
+    def plan(connection: sqlite3.Connection) -> None:
+        connection.set_trace_callback(looked.append)
+        _rows.executions_before(connection, before=None, statuses=["PENDING", "RUNNING"], workflow_id=None, limit=9)
+        connection.set_trace_callback(None)
+        looked[:] = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {looked[0]}")]
+
+    store._database.read(plan)
+
+    assert looked[0] == "SCAN e USING INDEX unfinished_executions"
+    assert not any("TEMP B-TREE" in step for step in looked)
+
+
+def test_a_file_of_the_second_format_shows_its_leases_and_what_has_not_ended(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        for statement in (*_schema.MIGRATIONS[0], *_schema.MIGRATIONS[1]):
+            old.execute(statement)
+        old.execute(f"PRAGMA application_id = {_schema.APPLICATION_ID}")
+        old.execute("PRAGMA user_version = 2")
+        old.execute("INSERT INTO leases VALUES (4, 17, 1, 'm', 'b', 'ns', 99, '5', 'elsewhere')")
+        for key, status, ended_at in ((1, "COMPLETED", 5), (2, "RUNNING", None), (3, "WAITING", None)):
+            old.execute(
+                "INSERT INTO executions VALUES (?, ?, 'wf', '1', NULL, '{}', 1, ?, '', ?, 4, 1)",
+                (key, f"e{key}", status, ended_at),
+            )
+        old.commit()
+    store = SqliteStore(path)
+
+    store.open()
+    lease = store.start_lease(this_process())
+    found = store.leases()
+    unfinished = store.executions(statuses=["RUNNING", "WAITING"])
+    store.close()
+
+    assert [(held.number, held.counter, held.owner.beats_every) for held in found] == [(4, 17, 5.0), (lease, 0, 5.0)]
+    assert [row.execution_id for row in unfinished] == ["e3", "e2"]
+    assert {row.owner for row in unfinished} == {"pid 99 on host elsewhere"}
 
 
 # --- files that can only be read ---
@@ -810,7 +851,7 @@ def test_after_close_the_log_is_empty_or_gone_though_somebody_else_has_the_file_
     assert beside(path) == ["a.db"]
 
 
-def test_a_lease_whose_process_is_gone_is_not_live_and_is_cleared_away(store: SqliteStore, path: Path) -> None:
+def test_a_lease_whose_process_is_gone_is_not_live_and_can_be_forgotten(store: SqliteStore, path: Path) -> None:
     pid = os.fork()
     if pid == 0:
         child = SqliteStore(path)
@@ -823,9 +864,12 @@ def test_a_lease_whose_process_is_gone_is_not_live_and_is_cleared_away(store: Sq
     assert not row.live
     assert f"pid {pid} on host" in row.owner
     lease = store.start_lease(this_process())
+    (found,) = (held for held in store.leases() if held.number != lease)
+    store.forget_lease(found)
 
     assert not store.execution("orphan").owner
-    assert store.claim("orphan", lease, is_gone=alive).number == 2
+    claim = store.claim("orphan", lease, is_gone=alive)
+    assert (claim.number, claim.was_abandoned) == (2, True)
 
 
 # --- upkeep ---
@@ -911,7 +955,7 @@ def test_prune_removes_the_finished_and_compact_shrinks_the_file(store: SqliteSt
     assert sorted(row.execution_id for row in store.executions()) == sorted(kept)
     assert add(store, live, 2) is None
     for id_ in kept[1:]:
-        claim = store.claim(id_, lease, is_gone=is_gone)
+        claim = store.claim(id_, lease, is_gone=lambda held: is_gone(held.owner))
         assert add(store, claim, claim.last_seq + 1) is None
     assert path.stat().st_size < before / 4
 

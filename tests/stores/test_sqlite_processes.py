@@ -174,7 +174,7 @@ def test_a_process_killed_while_it_commits_loses_nothing_it_was_told_of_and_hold
         lease = store.start_lease(this_process())
         for id_, seq in promised.items():
             assert not store.execution(id_).live
-            claim = store.claim(id_, lease, is_gone=is_gone)
+            claim = store.claim(id_, lease, is_gone=lambda held: is_gone(held.owner))
             assert claim.last_seq >= seq
             assert seqs(store, id_) == list(range(1, claim.last_seq + 1))
             assert add(store, claim, claim.last_seq + 1) is None
@@ -208,7 +208,7 @@ for line in sys.stdin:
 
     for _ in range(20):
         with pytest.raises(ExecutionBusyError) as caught:
-            store.claim("e1", lease, is_gone=is_gone)
+            store.claim("e1", lease, is_gone=lambda held: is_gone(held.owner))
         assert f"pid {child.pid} on host" in str(caught.value)
     child.stdin.write("\n")
     child.stdin.flush()
@@ -216,7 +216,7 @@ for line in sys.stdin:
 
     child.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    claim = store.claim("e1", lease, is_gone=is_gone)
+    claim = store.claim("e1", lease, is_gone=lambda held: is_gone(held.owner))
 
     assert claim.last_seq == 1
     assert add(store, claim, 2) is None

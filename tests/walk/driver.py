@@ -26,7 +26,7 @@ from tests.walk.hand import Hand, answered
 from tests.walk.reference import BOOM, Judge, Result
 from tests.walk.script import Boom, Fatal
 from tests.walk.snapshot import snapshot, variables_before
-from tests.walk.strategies import Case
+from tests.walk.strategies import POOLS, Case
 
 
 @attrs.frozen
@@ -43,6 +43,7 @@ class Weather:
         resumes: how often it is taken up again after it ended without completing.
         reruns: whether resumes may name steps.
         put_backs: whether work may be taken and given back.
+        closes: whether pools may have no slot.
         has_controllers: whether there are loop controllers, who never object.
     """
 
@@ -55,6 +56,7 @@ class Weather:
     resumes: int = 0
     reruns: bool = False
     put_backs: bool = False
+    closes: bool = False
     has_controllers: bool = False
 
 
@@ -131,7 +133,13 @@ class Driver(Hand):
     # --- work ----------------------------------------------------------------------------------------
 
     def _take(self) -> None:
+        if self.weather.closes:
+            self.walk.wants(self.random.choice([*POOLS]))
         self.take(1)
+
+    def takes(self, pool: str) -> bool:
+        """Whether a slot of a pool can be had just now."""
+        return not self.weather.closes or self.random.random() < 0.5
 
     def _put_back(self) -> None:
         untouched = [w for w in self.held.values() if w.instance.phase is not Phase.RUNNING]

@@ -122,11 +122,15 @@ class Hand:
     def take(self, most: int = 1_000) -> list[str]:
         """Take all work there is, or so much. Returns the paths that it is for, in order."""
         taken = []
-        while len(taken) < most and (work := self.walk.next_work()) is not None:
+        while len(taken) < most and (work := self.walk.next_work(self.takes)) is not None:
             self.held[work.instance.path] = work
             taken.append(work.instance.path)
         self.collect()
         return taken
+
+    def takes(self, pool: str) -> bool:
+        """Whether a slot of a pool can be had."""
+        return True
 
     def work(self, path: str) -> Work:
         """The work for an instance; taken if it is not held yet."""

@@ -19,6 +19,8 @@ from tests.walk.script import ALWAYS_FAILS, Body, Boom, Condition, Plan, Reconci
 
 VARIABLES = {"v": "start", "log": [], "total": 0}
 REDUCERS = {"log": "extend", "total": "add"}
+#: The pools that steps name, with how many slots a Runtime that walks them gives each.
+POOLS = {"p": 1, "q": 2}
 
 
 @attrs.frozen(eq=False)
@@ -62,6 +64,7 @@ class Features:
     loops: bool = True
     writes: bool = True
     asks: bool = True
+    pools: bool = True
     max_steps: int = 8
     depth: int = 2
 
@@ -158,6 +161,8 @@ def _give_form(  # noqa: PLR0917  # what has been drawn so far
         # A deadline that only the pure driver lets pass, and only when it is told to.
         options["timeout"] = draw(st.sampled_from([None, 3600.0]))
     else:
+        if features.pools:
+            options["pool"] = draw(st.sampled_from([None, None, *POOLS]))
         if features.maps and draw(_half):
             draft["length"] = draw(st.sampled_from([0, 1, 2, 3]))
         if features.at_most_once and draw(_rarely):
@@ -287,6 +292,7 @@ def _told(workflow: Workflow, script: Script, indent: str = "") -> list[str]:
         said = {
             "map": spec.map_over,
             "limit": spec.max_concurrency,
+            "pool": spec.pool,
             "collect": spec.on_item_failure is OnItemFailure.COLLECT,
             "trigger": spec.trigger if spec.trigger is not Trigger.NONE_FAILED else "",
             "attempts": spec.retry.max_attempts if spec.retry is not None else 0,

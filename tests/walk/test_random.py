@@ -57,6 +57,7 @@ WEATHER = st.builds(
     resumes=st.integers(0, 3),
     reruns=st.booleans(),
     put_backs=st.booleans(),
+    closes=st.booleans(),
     has_controllers=st.booleans(),
 )
 

@@ -56,11 +56,15 @@ def mapped(size: int) -> Workflow:
     return flow(step("list"), StepSpec("m", nothing, map_over="list"))
 
 
+def pooled(size: int) -> Workflow:
+    return flow(step("list"), StepSpec("m", nothing, map_over="list", pool="p"))
+
+
 def mapped_children(size: int) -> Workflow:
     return flow(step("list"), step("m", map_over="list", workflow=flow(step("a"), step("b", "a"), id="child")))
 
 
-SHAPES = [chain, fan, layers, forks, mapped, mapped_children]
+SHAPES = [chain, fan, layers, forks, mapped, pooled, mapped_children]
 
 
 def walked(workflow: Workflow, size: int, keep: list[f.Fact] | None = None) -> Walk:
@@ -211,5 +215,31 @@ def cost_of_a_cancel(size: int) -> float:
 
 def test_a_cancel_of_much_that_is_open_touches_each_once():
     few, many = (min(cost_of_a_cancel(size) for _ in range(3)) for size in (FEW, 10 * FEW))
+
+    assert many < FLAT * few
+
+
+def cost_of_going_past(size: int) -> float:
+    """Seconds per step, where as many wait for a pool that is closed."""
+    graph = flow(*(step(f"s{i}", pool="p" if i % 2 else None) for i in range(2 * size))).graph()
+    walk = Walk(graph, "x")
+    walk.apply(created(graph))
+    walk.begin()
+    gc.collect()
+    gc.disable()
+    try:
+        began = time.process_time()
+        for _ in range(size):
+            assert walk.next_work(lambda _: False) is not None
+            assert walk.wants("p")
+        seconds = time.process_time() - began
+    finally:
+        gc.enable()
+    assert walk.next_work(lambda _: False) is None
+    return seconds / size
+
+
+def test_what_waits_for_a_pool_costs_those_nothing_that_go_past_it():
+    few, many = (min(cost_of_going_past(size) for _ in range(3)) for size in (FEW // 10, FEW))
 
     assert many < FLAT * few

@@ -4,6 +4,7 @@ import math
 import string
 from collections.abc import Callable
 from contextlib import suppress
+from enum import StrEnum
 from typing import Any
 
 import attrs
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ares.errors import DefinitionError, NotBuiltError
+from ares.errors import DefinitionError
 from ares.workflow import (
     Delivery,
     Input,
@@ -349,6 +350,33 @@ def test_options_of_a_map_are_for_maps(options: dict[str, Any]) -> None:
     assert next(iter(options)) in refused(only(StepSpec("me", nothing, **options)), "me")
 
 
+def test_who_limits_a_single_step_by_max_concurrency_is_told_of_pools() -> None:
+    assert "pool" in refused(only(StepSpec("me", nothing, max_concurrency=3)), "me")
+
+
+# --- pools ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pool", ["", 3, True, ["api"], {"api": 4}, b"api"])
+def test_a_pool_is_named(pool: Any) -> None:
+    assert "pool must be the name" in refused(only(StepSpec("me", nothing, pool=pool)), "me")
+
+
+def test_a_sub_workflow_takes_no_slot_its_steps_do() -> None:
+    child = Workflow("child")
+    child.add(StepSpec("inside", nothing, pool="api"))
+    child.validate()
+
+    assert "a sub-workflow takes no slot" in refused(only(StepSpec("me", workflow=child, pool="api")), "me")
+
+
+def test_a_pool_may_be_named_by_a_member_of_an_enum() -> None:
+    class Pool(StrEnum):
+        API = "api"
+
+    assert repr(only(StepSpec("me", nothing, pool=Pool.API)).steps[-1].pool) == "'api'"
+
+
 # --- branches -------------------------------------------------------------------------------------
 
 
@@ -473,18 +501,7 @@ def test_a_workflow_without_steps_is_legal() -> None:
     assert (graph.nodes, graph.roots, graph.sinks, graph.order) == ((), (), (), ())
 
 
-# --- not built yet --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("feature", "value"), [("pool", "gpu")])
-def test_a_field_whose_feature_is_not_built_is_refused_by_name(feature: str, value: Any) -> None:
-    wf = only(StepSpec("me", nothing, **{feature: value}))
-
-    with pytest.raises(NotBuiltError) as caught:
-        wf.validate()
-
-    assert caught.value.feature == feature
-    assert "'me'" in caught.value.where
+# --- loops ----------------------------------------------------------------------------------------
 
 
 def test_a_loop_needs_a_step_that_would_run_again() -> None:
@@ -521,14 +538,6 @@ def test_until_may_take_the_context_any_step_any_input_and_any_variable() -> Non
 
     assert call is not None
     assert [b.parameter for b in call.bindings] == ["ctx", "last", "first", "n", "v"]
-
-
-def test_what_is_not_built_is_refused_in_sub_workflows_too() -> None:
-    child = Workflow("child")
-    child.add(StepSpec("inside", nothing, pool="gpu"))
-
-    with pytest.raises(NotBuiltError, match="pool"):
-        only(StepSpec("me", workflow=child)).validate()
 
 
 # --- executors ------------------------------------------------------------------------------------
@@ -584,5 +593,5 @@ def test_garbage_in_any_field_is_a_definition_error_or_legal_and_nothing_else(op
     wf = Workflow("w")
     wf.add(StepSpec("me", nothing, **options))
 
-    with suppress(DefinitionError, NotBuiltError):
+    with suppress(DefinitionError):
         wf.validate()

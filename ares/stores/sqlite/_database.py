@@ -175,8 +175,9 @@ class Database:
             except _CommitFailedError as failed:
                 raise self.fault(failed.args[0]) from failed.args[0]
 
-    def write_at_once(self, statement: Callable[[sqlite3.Connection], bool], *, sync: bool) -> bool:
-        """Run one statement, which SQLite makes a transaction by itself. Returns what it does.
+    def write_at_once(self, statement: Callable[[sqlite3.Connection], bool], *, sync: bool | None) -> bool:
+        """Run one statement, which SQLite makes a transaction by itself. Returns what it does; ``sync`` is None where
+        it is not worth another statement.
 
         False also where it failed: nothing was written then, unless nobody knows whether it was, so that whoever tries
         again has to look, as ``write`` with ``again`` does.
@@ -192,7 +193,7 @@ class Database:
                 if writer.in_transaction:
                     self._settle(writer)
                 level = self._synchronous if sync else "NORMAL"
-                if level != self._level:
+                if level != self._level and (sync is not None or self._level is None):
                     self._set_level(writer, level)
                 return statement(writer)
             except (sqlite3.Error, UnicodeEncodeError, OverflowError):

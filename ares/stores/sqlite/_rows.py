@@ -12,8 +12,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import attrs
+
 from ares.journal.owner import describe
-from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, NewExecution, Owner, Request
+from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, Lease, NewExecution, Owner, Request
+from ares.stores._rules import ENDED
 
 #: Rows of one INSERT: 6 values each, within the 999 variables that every build of SQLite allows. More rows at once save
 #: nothing any more.
@@ -24,7 +27,7 @@ AT_ONCE = 8
 #: Executions asked for in one SELECT.
 _KEYS = 256
 
-_OWNER = "l.machine, l.boot, l.pid_namespace, l.pid, l.started, l.host"
+_OWNER = "l.machine, l.boot, l.pid_namespace, l.pid, l.started, l.host, l.beats_every"
 _LAST = "(SELECT seq FROM entries WHERE execution = e.key ORDER BY seq DESC LIMIT 1)"
 _EXECUTION = f"""SELECT e.key, e.id, e.workflow_id, e.workflow_version, e.status, e.parent_id, e.metadata, e.created_at,
     e.ended_at, e.error, {_LAST}, (SELECT at FROM entries WHERE execution = e.key ORDER BY seq DESC LIMIT 1),
@@ -35,15 +38,15 @@ _EXECUTION = f"""SELECT e.key, e.id, e.workflow_id, e.workflow_version, e.status
 class Held:
     """Where an execution stands in the database: its key, its newest entry, and who may write it."""
 
-    __slots__ = ("is_orphan", "key", "last_seq", "lease", "number", "owner")
+    __slots__ = ("holder", "is_orphan", "key", "last_seq", "lease", "number")
 
-    def __init__(self, key: int, last_seq: int, lease: int, number: int, owner: Owner | None) -> None:
+    def __init__(self, key: int, last_seq: int, lease: int, number: int, holder: Lease | None) -> None:
         self.key = key
         self.last_seq = last_seq
-        #: The lease of the newest claim, 0 for none; ``owner`` is None unless that lease still stands.
+        #: The lease of the newest claim, 0 for none; ``holder`` is None unless that lease still stands.
         self.lease = lease
         self.number = number
-        self.owner = owner
+        self.holder = holder
         #: Whether its newest claim was never given back, and its lease is gone with its process.
         self.is_orphan = False
 
@@ -103,7 +106,7 @@ def entries_after(connection: sqlite3.Connection, key: int, after: int, limit: i
 
 
 def held(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, Held]:
-    """Where the executions of these keys stand; the owner is not looked up."""
+    """Where the executions of these keys stand; the holder is not looked up."""
     found: dict[int, Held] = {}
     if len(keys) == 1:  # a chain's every step
         for key, lease, number, last_seq in connection.execute(_select_held(1), keys):
@@ -127,16 +130,17 @@ def _select_held(keys: int) -> str:
 
 
 def held_by_id(connection: sqlite3.Connection, execution_id: str) -> Held | None:
-    """Where one execution stands, with the owner of its claim."""
+    """Where one execution stands, with the holder of its claim."""
     row = connection.execute(
-        f"""SELECT e.key, {_LAST}, l.number, e.claim_number, e.claim_lease, {_OWNER}
+        f"""SELECT e.key, {_LAST}, l.number, e.claim_number, e.claim_lease, l.counter, {_OWNER}
         FROM executions e LEFT JOIN leases l ON l.number = e.claim_lease WHERE e.id = ?""",
         (execution_id,),
     ).fetchone()
     if row is None:
         return None
-    key, last_seq, lease, number, claimed_by, *owner = row
-    found = Held(key, last_seq or 0, lease or 0, number, None if lease is None else Owner(*owner))
+    key, last_seq, lease, number, claimed_by, counter, *owner = row
+    holder = None if lease is None else Lease(lease, counter, Owner(*owner))
+    found = Held(key, last_seq or 0, lease or 0, number, holder)
     found.is_orphan = claimed_by is not None and lease is None
     return found
 
@@ -162,11 +166,19 @@ def release_claim(connection: sqlite3.Connection, claim: Claim) -> None:
 def insert_lease(connection: sqlite3.Connection, owner: Owner) -> int:
     """Insert a lease and return its number."""
     cursor = connection.execute(
-        "INSERT INTO leases (counter, beaten_at, machine, boot, pid_namespace, pid, started, host)"
-        " VALUES (0, ?, ?, ?, ?, ?, ?, ?)",
-        (time.time_ns(), owner.machine, owner.boot, owner.pid_namespace, owner.pid, owner.started, owner.host),
+        "INSERT INTO leases (counter, beaten_at, machine, boot, pid_namespace, pid, started, host, beats_every)"
+        " VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (time.time_ns(), *attrs.astuple(owner)),
     )
     return int(cursor.lastrowid or 0)
+
+
+def beat(connection: sqlite3.Connection, lease: int) -> bool:
+    """Raise the counter of a lease; False when it is not there."""
+    done = connection.execute(
+        "UPDATE leases SET counter = counter + 1, beaten_at = ? WHERE number = ?", (time.time_ns(), lease)
+    )
+    return done.rowcount == 1
 
 
 def end_lease(connection: sqlite3.Connection, lease: int) -> None:
@@ -181,15 +193,20 @@ def forget_lease(connection: sqlite3.Connection, lease: int) -> None:
     connection.execute("DELETE FROM leases WHERE number = ?", (lease,))
 
 
+def forget_lease_at(connection: sqlite3.Connection, lease: Lease) -> None:
+    """The same, unless its counter was raised since it was seen."""
+    connection.execute("DELETE FROM leases WHERE number = ? AND counter = ?", (lease.number, lease.counter))
+
+
 def has_lease(connection: sqlite3.Connection, lease: int) -> bool:
     """Whether a lease stands."""
     return connection.execute("SELECT 1 FROM leases WHERE number = ?", (lease,)).fetchone() is not None
 
 
-def leases(connection: sqlite3.Connection) -> list[tuple[int, Owner]]:
-    """Every lease with its owner."""
-    rows = connection.execute(f"SELECT l.number, {_OWNER} FROM leases l").fetchall()
-    return [(number, Owner(*owner)) for number, *owner in rows]
+def leases(connection: sqlite3.Connection) -> list[Lease]:
+    """Every lease, in the order of their numbers."""
+    rows = connection.execute(f"SELECT l.number, l.counter, {_OWNER} FROM leases l ORDER BY l.number").fetchall()
+    return [Lease(number, counter, Owner(*owner)) for number, counter, *owner in rows]
 
 
 # --- executions ---
@@ -254,6 +271,8 @@ def executions_before(
     if statuses is not None:
         conditions.append(f"e.status IN ({','.join('?' * len(statuses))})")
         values += statuses
+        if ENDED.isdisjoint(statuses):
+            conditions.append("e.ended_at IS NULL")  # there is an index of those: most have ended
     if workflow_id is not None:
         conditions.append("e.workflow_id = ?")
         values.append(workflow_id)
@@ -291,8 +310,9 @@ class Listing:
             last_seq=last_seq or 0,
             live=holder is not None and self._live[lease],
             owner="" if holder is None else describe(holder),
-            age=0.0 if beaten_at is None else max(0, self._now - beaten_at) / 1e9,
+            age=max(0, self._now - beaten_at) / 1e9 if isinstance(beaten_at, int) else 0.0,
             requests=requests,
+            lease=lease or 0,
         )
 
 

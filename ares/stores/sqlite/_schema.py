@@ -43,8 +43,14 @@ _NAMED_REQUESTS = (
     "CREATE UNIQUE INDEX requests_by_name ON requests (execution, name) WHERE name IS NOT NULL",
 )
 
+# What has not ended is looked for again and again, among any number that has.
+_UNFINISHED = (
+    "ALTER TABLE leases ADD COLUMN beats_every REAL NOT NULL DEFAULT 5.0",
+    "CREATE INDEX unfinished_executions ON executions (key) WHERE ended_at IS NULL",
+)
+
 #: The statements that lead from version i to i + 1. Never change one that was released: add another.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _NAMED_REQUESTS)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _NAMED_REQUESTS, _UNFINISHED)
 
 
 def version_of(connection: sqlite3.Connection, name: str) -> int:

@@ -25,7 +25,7 @@ from ares.errors import (
     UsageError,
 )
 from ares.journal.owner import is_gone as process_is_gone
-from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, NewExecution, Owner, Request
+from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, Lease, NewExecution, Owner, Request
 from ares.stores._rules import ENDED, lost, unstored
 from ares.stores.sqlite import _appending, _faults, _rows
 from ares.stores.sqlite._database import Database
@@ -77,31 +77,25 @@ class SqliteStore:
         self._database.close()
 
     def start_lease(self, owner: Owner) -> int:
-        """As ``Store.start_lease``; clears away leases whose process is gone, so that they do not pile up."""
-
-        def start(connection: sqlite3.Connection) -> int:
-            for lease, holder in _rows.leases(connection):
-                if process_is_gone(holder):
-                    _rows.forget_lease(connection, lease)
-            return _rows.insert_lease(connection, owner)
-
-        return self._database.write(start)
+        """As ``Store.start_lease``."""
+        return self._database.write(functools.partial(_rows.insert_lease, owner=owner))
 
     def beat(self, lease: int) -> bool:
-        """As ``Store.beat``."""
-        return self._database.write(
-            lambda connection: (
-                connection.execute(
-                    "UPDATE leases SET counter = counter + 1, beaten_at = ? WHERE number = ?", (time.time_ns(), lease)
-                ).rowcount
-                == 1
-            ),
-            sync=False,
-        )
+        """As ``Store.beat``. Beside busy threads each statement costs a switch to all of them, so there is only one."""
+        beat = functools.partial(_rows.beat, lease=lease)
+        return self._database.write_at_once(beat, sync=None) or self._database.write(beat, sync=False)
 
     def end_lease(self, lease: int) -> None:
         """As ``Store.end_lease``."""
         self._database.write(functools.partial(_rows.end_lease, lease=lease), sync=False)
+
+    def forget_lease(self, lease: Lease) -> None:
+        """As ``Store.forget_lease``."""
+        self._database.write(functools.partial(_rows.forget_lease_at, lease=lease), sync=False)
+
+    def leases(self) -> Sequence[Lease]:
+        """As ``Store.leases``."""
+        return self._database.read(_rows.leases)
 
     # --- writing ---
 
@@ -136,7 +130,7 @@ class SqliteStore:
 
         return self._take(insert, look)
 
-    def claim(self, execution_id: str, lease: int, *, is_gone: Callable[[Owner], bool]) -> Claim:
+    def claim(self, execution_id: str, lease: int, *, is_gone: Callable[[Lease], bool]) -> Claim:
         """As ``Store.claim``. A lease whose owner is gone ends here, with every claim under it."""
         taken: list[int] = []
         orphans: list[int] = []
@@ -147,8 +141,8 @@ class SqliteStore:
                 raise lost(self.name, execution_id)
             # A second look, after a COMMIT that failed, finds its own claim if it took effect after all.
             if held.lease != lease or held.number not in taken:
-                if held.owner is not None:
-                    if not is_gone(held.owner):
+                if held.holder is not None:
+                    if not is_gone(held.holder):
                         row = self._row(connection, execution_id)
                         raise ExecutionBusyError(execution_id, row.owner, row.age)
                     _rows.forget_lease(connection, held.lease)
@@ -334,6 +328,8 @@ class SqliteStore:
         held = _rows.held_by_id(connection, execution_id)
         if held is None:
             raise ExecutionNotFoundError(execution_id, self.name)
+        if not isinstance(held.number, int):
+            raise StoreError(self.name, f"its row is damaged: {held.number!r} is no number of a claim", execution_id)
         return held
 
     def _row(self, connection: sqlite3.Connection, execution_id: str) -> ExecutionRow:

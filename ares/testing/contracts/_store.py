@@ -52,6 +52,7 @@ class StoreContract(EntriesContract, ClaimsContract, RequestsContract):
             "owner": row.owner,
             "age": 0.0,
             "requests": 0,
+            "lease": lease,
         }
         assert f"pid {this_process().pid} on host" in row.owner
         assert 0 <= row.age < 60

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ares.journal.owner import this_process
-from ares.journal.protocol import Append, Claim, Entry, NewExecution, Owner, Store
+from ares.journal.protocol import Append, Claim, Entry, Lease, NewExecution, Store
 
 
 def new(execution_id: str = "e1", **changes: object) -> NewExecution:
@@ -38,11 +38,11 @@ def seqs(store: Store, execution_id: str = "e1", after: int = 0) -> list[int]:
     return [entry.seq for entry in store.entries(execution_id, after)]
 
 
-def alive(_owner: Owner) -> bool:
+def alive(_lease: Lease) -> bool:
     return False
 
 
-def gone(_owner: Owner) -> bool:
+def gone(_lease: Lease) -> bool:
     return True
 
 

@@ -2,11 +2,12 @@
 
 import threading
 
+import attrs
 import pytest
 
 from ares.errors import ExecutionBusyError, ExecutionNotFoundError, LeaseLostError
 from ares.journal.owner import this_process
-from ares.journal.protocol import Owner, Store
+from ares.journal.protocol import Lease, Store
 from ares.testing.contracts._store_base import StoreFixtures, add, alive, gone, new, rows
 
 
@@ -42,15 +43,17 @@ class ClaimsContract(StoreFixtures):
     def test_the_claim_of_an_owner_that_is_gone_is_free(self, store: Store, lease: int) -> None:
         dead = store.start_lease(this_process())
         old = store.create(new(), dead, "RUNNING", rows(1))
-        asked: list[Owner] = []
+        store.beat(dead)
+        asked: list[Lease] = []
 
-        def is_gone(owner: Owner) -> bool:
-            asked.append(owner)
+        def is_gone(held: Lease) -> bool:
+            asked.append(held)
             return True
 
         claim = store.claim("e1", lease, is_gone=is_gone)
 
-        assert asked == [this_process()]
+        assert [(held.number, held.owner) for held in asked] == [(dead, this_process())]
+        assert [held.number for held in store.leases()] == [lease]
         assert (claim.lease, claim.last_seq) == (lease, 1)
         assert isinstance(add(store, old, 2), LeaseLostError)
         assert add(store, claim, 2) is None
@@ -72,6 +75,44 @@ class ClaimsContract(StoreFixtures):
         claims["of the dead, too"] = store.claim("of the dead, too", lease, is_gone=gone)
 
         assert {id_ for id_, claim in claims.items() if claim.was_abandoned} == {"dead", "of the dead, too"}
+
+    def test_every_beat_raises_the_counter_of_its_lease_alone(self, store: Store, lease: int) -> None:
+        other = store.start_lease(this_process())
+        before = {held.number: held for held in store.leases()}
+
+        assert all(store.beat(lease) for _ in range(3))
+
+        after = {held.number: held for held in store.leases()}
+        assert list(after) == [lease, other]
+        assert after[lease].counter == before[lease].counter + 3
+        assert (after[lease].owner, after[other]) == (this_process(), before[other])
+
+    def test_a_lease_is_forgotten_unless_it_was_beaten_since_it_was_seen(self, store: Store, lease: int) -> None:
+        owner = attrs.evolve(this_process(), beats_every=0.25)
+        dead, live = store.start_lease(owner), store.start_lease(owner)
+        old = store.create(new("dead"), dead, "RUNNING", rows(1))
+        store.create(new("live"), live, "RUNNING", [])
+        seen = {held.number: held for held in store.leases()}
+        assert store.beat(live)
+
+        for held in (seen[dead], seen[dead], seen[live]):
+            store.forget_lease(held)
+
+        assert seen[dead].owner == owner
+        assert [held.number for held in store.leases()] == [lease, live]
+        assert (store.execution("dead").live, store.execution("dead").lease) == (False, 0)
+        assert not store.beat(dead)
+        assert isinstance(add(store, old, 2), LeaseLostError)
+        assert store.claim("dead", lease, is_gone=alive).was_abandoned
+        with pytest.raises(ExecutionBusyError):
+            store.claim("live", lease, is_gone=alive)
+
+    def test_an_execution_shows_the_lease_that_claims_it(self, store: Store, lease: int) -> None:
+        claim = store.create(new(), lease, "RUNNING", rows(1))
+        claimed = store.execution("e1").lease
+        store.release(claim)
+
+        assert (claimed, store.execution("e1").lease) == (lease, 0)
 
     def test_the_end_of_a_lease_gives_back_its_claims_and_no_others(self, store: Store, lease: int) -> None:
         other = store.start_lease(this_process())
