@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, InvalidStateError
+from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -27,7 +27,7 @@ T = TypeVar("T")
 #: Seconds that connecting to a scheduler may take.
 CONNECT_SECONDS = 5.0
 #: Seconds that a scheduler is given for what it answers at once, and how often in a row it may not.
-_ASK_SECONDS, _PATIENCE = 3.0, 3
+_ASK_SECONDS, _PATIENCE = 5.0, 3
 #: Seconds between two looks at which calls have begun; and at which workers there are. To wait at the scheduler would
 #: have it log each time that nothing came.
 _NEWS_SECONDS, _LOOK_SECONDS = 0.05, 0.5
@@ -86,27 +86,37 @@ class DaskExecutor(Executor):
             BrokenExecutor: the cluster is gone.
             RuntimeError: the executor was shut down.
         """
+        self._check_open()
         call = _Call(self.address, self._forget)
+        try:
+            call.ticket = _queue(call.name, self._client)
+            call.ticket.put("go", callback_timeout=_ASK_SECONDS)
+            self._take_up(call)
+            bound = partial(fn, *args, **kwargs)
+            call.inner = self._calls.submit(_run_once, call.name, self._news_name, bound, key=call.name)
+        except Exception as error:
+            self._forget(call)
+            self._check_open()
+            raise BrokenExecutor(f"the Dask scheduler at {self.address} does not answer: {error!r}") from error
+        call.inner.add_done_callback(partial(self._came_back, call))
+        self._stir.set()
+        return call
+
+    def _check_open(self) -> None:
         with self._lock:
             if self._is_shut_down:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             if self._problem:
                 raise BrokenExecutor(self._problem)
+
+    def _take_up(self, call: "_Call") -> None:
+        """From here on its ticket may be taken back, and it is looked after."""
+        self._check_open()
+        with self._lock:
             self._under_way[call.name] = call
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name=f"ares-dask {self.address}", daemon=True)
                 self._thread.start()
-        try:
-            call.ticket = _queue(call.name, self._client)
-            call.ticket.put("go", callback_timeout=_ASK_SECONDS)
-            bound = partial(fn, *args, **kwargs)
-            call.inner = self._calls.submit(_run_once, call.name, self._news_name, bound, key=call.name)
-        except Exception as error:
-            self._forget(call)
-            raise BrokenExecutor(f"the Dask scheduler at {self.address} does not answer: {error!r}") from error
-        call.inner.add_done_callback(partial(self._came_back, call))
-        self._stir.set()
-        return call
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 - they are all
         """Cancel what is under way, which ends what has not begun, and disconnect. With ``wait``, within seconds."""
@@ -114,8 +124,8 @@ class DaskExecutor(Executor):
             self._is_shut_down = True
             calls, thread = list(self._under_way.values()), self._thread
         for call in calls:
-            if not call.cancel():
-                call.settle(error=CancelledError("the executor was shut down"))
+            if self._problem or not call.cancel():
+                call.settle(error=BodyLost(self._problem or "the executor was shut down"))
         self._stir.set()
         if thread is None:
             self._disconnect()
@@ -130,8 +140,9 @@ class DaskExecutor(Executor):
         """On the client's thread: Dask has an answer."""
         if inner.cancelled():
             dropped = BodyLost(f"Dask dropped the call (scheduler: {self.address})")
-            if self._client.status != "running":
-                self._problem = f"the Dask scheduler at {self.address} is gone"
+            with self._lock:
+                if self._client.status != "running" and not self._is_shut_down:
+                    self._problem = self._problem or f"the Dask scheduler at {self.address} is gone"
             call.settle(error=BrokenExecutor(self._problem) if self._problem else dropped)
             return
         error = inner.exception(0)
@@ -285,7 +296,13 @@ def _connected(address: str, timeout: float) -> Client:
 
 
 def _queue(name: str, client: Client) -> Queue:
-    return Queue(name, client=client)
+    """A queue at the scheduler, which is waited for only so long."""
+
+    async def made() -> Any:
+        return await Queue(name, client=client)
+
+    queue: Queue = client.sync(made, callback_timeout=_ASK_SECONDS)
+    return queue
 
 
 # --- on a worker ------------------------------------------------------------------------------------------
@@ -294,12 +311,12 @@ def _queue(name: str, client: Client) -> Queue:
 def _run_once(name: str, news: str, call: Callable[[], Any]) -> Any:
     """Call it, if its ticket is still there; in a tuple, so that nothing it returns means that it was not."""
     client = get_client()
-    ticket = _queue(name, client)
+    ticket = Queue(name, client=client)
     is_mine = bool(ticket.get(batch=True))
     ticket.close()
     if not is_mine:
         return _NO_TICKET
-    told = _queue(news, client)
+    told = Queue(news, client=client)
     told.put((name, get_worker().address))
     told.close()
     return (call(),)

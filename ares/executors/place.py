@@ -146,7 +146,7 @@ class Place:
                 raise _Again from error
         if isinstance(error, BrokenExecutor | BodyLost):
             raise WorkerLostError(errand.path, self._name, f"lost the worker of the body: {error}") from error
-        if isinstance(error, CancelledError) or (not has_begun and trip.revoke()):
+        if trip.future.cancelled() or (not has_begun and trip.revoke()):
             watch.held_back()
         raise self._refused(errand, f"gave no result: {describe(error)}") from error
 

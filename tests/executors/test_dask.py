@@ -24,6 +24,7 @@ from ares.executors.dask import DaskExecutor  # noqa: E402 - there may be none
 Make = Callable[..., Runtime]
 
 pytestmark = [
+    pytest.mark.timeout(180),  # a worker takes a few seconds to come up, longer on a busy machine
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
     # Of distributed's own connections, when a worker was killed.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
@@ -111,19 +112,6 @@ def test_what_is_no_exception_does_not_hurt_the_worker(rt: Runtime, body: Any, k
 
 
 # --- timeouts and cancels ------------------------------------------------------------------------------------------
-
-
-def test_a_timeout_counts_from_when_the_body_begins_there(lonely: Any, runtime: Make) -> None:
-    rt = runtime(executors={"cpu": partial(DaskExecutor, lonely.scheduler_address)}, max_workers=8)
-    wf = Workflow("w")
-    wf.step(lambda: [0.4] * 6, id="source")
-    wf.step(bodies.last, id="last", map_over="source", params={"seconds": "item"}, timeout=2.0, executor="cpu")
-
-    began = time.monotonic()
-    result = rt.run(wf)
-
-    assert result.raise_for_status().outputs["last"] == [0.4] * 6
-    assert seconds_since(began) > 2.0  # the last of them waited as long as its timeout
 
 
 def test_a_body_that_outlasts_its_timeout_is_left_and_that_is_said(rt: Runtime, tmp_path: Path) -> None:

@@ -9,7 +9,11 @@ from tests.cli.command import ROOT
 
 pytest.importorskip("distributed")
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),  # workers take a few seconds to come up, longer on a busy machine
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
 
 
 def test_the_report_is_the_same_with_a_worker_killed_in_the_middle(
