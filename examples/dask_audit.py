@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from difflib import unified_diff
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,10 +23,10 @@ from code_audit import workflow as audit  # type: ignore[import-not-found]  # be
 from distributed import LocalCluster
 
 from ares import RetryPolicy, Runtime, Workflow
-from ares.errors import WorkerLostError
+from ares.errors import ExecutorError
 from ares.executors.dask import DaskExecutor
 
-AGAIN = RetryPolicy(max_attempts=5, initial_delay=0.1, retry_on=WorkerLostError)
+AGAIN = RetryPolicy(max_attempts=5, initial_delay=0.1, retry_on=ExecutorError)  # a lost worker is one
 
 workflow = Workflow(audit.id, version=audit.version, inputs=audit.inputs)
 for spec in audit.steps:
@@ -66,10 +67,11 @@ def main(root: Path) -> int:
         audit_at_home(root, here)
         began = time.monotonic()
         measured = audit_on_dask(root, there, Path(folder, "effects"), sum(1 for _ in root.rglob("*.py")) // 4)
-        is_same = here.read_bytes() == there.read_bytes()
-        told = "the same" if is_same else "another"
-        print(f"{measured} measurings in {time.monotonic() - began:.1f} s; the report is {told}")
-    return 0 if is_same else 1
+        seconds = time.monotonic() - began
+        differences = list(unified_diff(here.read_text().splitlines(), there.read_text().splitlines(), lineterm=""))
+    print(f"{measured} measurings in {seconds:.1f} s; the report is {'another' if differences else 'the same'}")
+    print(*differences, sep="\n", end="")
+    return 1 if differences else 0
 
 
 if __name__ == "__main__":

@@ -68,7 +68,8 @@ class DaskExecutor(Executor):
         #: Why it takes nothing any more.
         self._problem = ""
         self._is_shut_down = False
-        self._news_name = f"ares-news-{uuid.uuid4().hex}"
+        #: Where workers say that they have begun. It goes when the last one closes it, so it is there before them.
+        self._news = _queue(f"ares-news-{uuid.uuid4().hex}", self._client)
         #: Set when there is something to watch, or the end has come.
         self._stir = Latch()
         self._thread: threading.Thread | None = None
@@ -93,7 +94,7 @@ class DaskExecutor(Executor):
             call.ticket.put("go", callback_timeout=_ASK_SECONDS)
             self._take_up(call)
             bound = partial(fn, *args, **kwargs)
-            call.inner = self._calls.submit(_run_once, call.name, self._news_name, bound, key=call.name)
+            call.inner = self._calls.submit(_run_once, call.name, self._news.name, bound, key=call.name)
         except Exception as error:
             self._forget(call)
             self._check_open()
@@ -177,7 +178,6 @@ class DaskExecutor(Executor):
             self._disconnect()
 
     def _look_after(self) -> None:
-        news = _queue(self._news_name, self._client)
         failures, look_at = 0, 0.0
         while not self._is_shut_down and not self._problem:
             if not self._under_way:
@@ -185,7 +185,7 @@ class DaskExecutor(Executor):
                 self._stir.clear()
                 continue
             try:
-                for name, worker in news.get(batch=True, callback_timeout=_ASK_SECONDS):
+                for name, worker in self._news.get(batch=True, callback_timeout=_ASK_SECONDS):
                     self._begins(name, worker)
                 if time.monotonic() >= look_at:
                     self._check(self._client.nthreads(callback_timeout=_ASK_SECONDS))
@@ -197,8 +197,6 @@ class DaskExecutor(Executor):
                     self._gone(f"does not answer: {error!r}")
             self._stir.wait(_NEWS_SECONDS)
             self._stir.clear()
-        with suppress(Exception):  # nobody is there to be told
-            news.close()
 
     def _begins(self, name: str, worker: str) -> None:
         with self._lock:
@@ -213,6 +211,8 @@ class DaskExecutor(Executor):
             call.check(workers)
 
     def _disconnect(self) -> None:
+        with suppress(Exception):  # nobody is there to be told
+            self._news.close()
         if self._is_ours:
             with suppress(Exception):  # it is gone, and so is whoever would be told
                 self._client.close(_ASK_SECONDS)
@@ -299,7 +299,9 @@ def _queue(name: str, client: Client) -> Queue:
     """A queue at the scheduler, which is waited for only so long."""
 
     async def made() -> Any:
-        return await Queue(name, client=client)
+        queue = Queue(name, client=client)
+        await queue._started  # noqa: SLF001 - to await the queue itself would count it twice
+        return queue
 
     queue: Queue = client.sync(made, callback_timeout=_ASK_SECONDS)
     return queue
