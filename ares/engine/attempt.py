@@ -7,8 +7,8 @@ so nothing of an attempt that is over reaches the journal.
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import Context as ContextVars
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -166,6 +166,12 @@ class Attempt:
         """
         if self._context is not None:
             replace_port(self._context, EndedPort(self.driver.execution_id, self.path, self._ends_at))
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """While its body waits for another execution, its worker's place is free, and its slot."""
+        with self.driver.lend(), nullcontext() if self.slot is None else self.slot.lent():
+            yield
 
     def next_run(self) -> int:
         """Number the nested runs of this attempt, from 1."""

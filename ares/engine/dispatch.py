@@ -75,6 +75,8 @@ class Dispatch:
         driver, slots = self._driver, self.slots
         if slots.closed:
             slots.look()
+        if driver.over.is_set():
+            return None  # that was its end, and it has left all lines
         if driver.options.on_caller:
             work = None if driver.crew else driver.walk.next_work(slots.takes)
             driver.collect()

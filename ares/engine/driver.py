@@ -85,7 +85,7 @@ class Driver:
         self.cutting = Cutting(self)
         self.asking = Asking(self, setting.reader, setting.asked_at)
         self.rounds = Rounds(self)
-        slots = Slots(self, setting.pools, setting.shared)
+        slots = Slots(self, setting.pools)
         self.dispatch = Dispatch(
             self, setting.pool, slots, is_submitted=setting.is_submitted, after_crash=setting.after_crash
         )
@@ -199,6 +199,8 @@ class Driver:
         self.timers.fire()
         if self.walk.waits() or self.clocks.has_halted:
             self.clocks.adjust()
+        if self.over.is_set():
+            return None  # it ended just now, and has left all lines
         has_errands = self.dispatch.send_errands()
         if self.cutting.is_stopping:
             self.dispatch.drop()

@@ -63,8 +63,6 @@ class Engine:
 
     def _setting(self, begun: Begun, *, submitted: bool, parent: Attempt | None = None) -> Setting:
         references = self.journal.keeps_references
-        # What is submitted is walked by the calling thread itself, then, and the step on it waits for that.
-        outer = current.get() if self.options.on_caller else parent
         variables = contextvars.copy_context()
         # What is submitted from inside a step has a life of its own, and must not keep that step's alive.
         variables.run(current.set, None)
@@ -76,7 +74,6 @@ class Engine:
             options=self.options,
             pool=self.pool,
             pools=self.pools,
-            shared={} if outer is None else outer.driver.dispatch.slots.inside(outer),
             bus=self.bus,
             calls=begun.definition.calls,
             metadata=MappingProxyType(dict(begun.metadata)),  # plugins see it, too
@@ -147,8 +144,9 @@ class Engine:
         except BaseException:
             self.journal.release(begun.claim)
             raise
+        waits = current.get()  # also a step on this thread that submits, with ``steps_on="caller"``
         try:
-            with nullcontext() if parent is None else parent.driver.lend():
+            with nullcontext() if waits is None else waits.lent():
                 walk_here(driver, mail, self._admit)
         finally:
             if self._walks(driver):

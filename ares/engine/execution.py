@@ -184,6 +184,6 @@ def _start(thread: threading.Thread) -> None:
 
 
 def _lent() -> AbstractContextManager[None]:
-    """A step that waits for an execution frees its worker meanwhile."""
+    """A step that waits for an execution frees its worker and its slot meanwhile."""
     attempt = current.get()
-    return nullcontext() if attempt is None else attempt.driver.lend()
+    return nullcontext() if attempt is None else attempt.lent()

@@ -7,6 +7,7 @@ the main thread, which is Ctrl-C and no step's failure.
 """
 
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -99,6 +100,8 @@ def _obeyed(attempt: Attempt, verdict: HookResult) -> Answer | None:
 
 def _perform(attempt: Attempt) -> Answer:
     current.set(attempt)
+    if attempt.slot is not None:
+        attempt.slot.thread = threading.get_ident()
     began = time.monotonic()
     if attempt.cancelled and attempt.kind is WorkKind.BODY:
         # A cancel was recorded between its start and this: whoever was told so sees no body begin any more.

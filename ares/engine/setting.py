@@ -10,7 +10,6 @@ from ares.engine.histories import Histories
 from ares.engine.options import Options
 from ares.engine.places import Places
 from ares.engine.pool import WorkerPool
-from ares.engine.slots import Shared
 from ares.journal.protocol import ExecutionLog
 from ares.plugin.engine_bus import EngineBus
 from ares.values import Codec
@@ -39,9 +38,8 @@ class Setting:
     variables: ContextVars
     remembered: dict[tuple[str, int, int, str], Any]
     keeps_references: bool
-    #: The slots of each named pool, and what stands for those of which a step holds a slot that it is nested in.
+    #: The slots of each named pool.
     pools: Mapping[str, Places] = attrs.field(factory=dict)
-    shared: Shared = attrs.field(factory=dict)
     warnings: Sequence[str] = ()
     is_submitted: bool = False
     is_bounded: bool = False

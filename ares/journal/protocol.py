@@ -91,8 +91,8 @@ class ExecutionRow:
 
     ``status`` is the stored one; ``owner`` is the owner whose lease claims it, ``lease`` the number of that (0: nobody
     claims it), ``age`` the seconds since its last heartbeat was stored (by the wall clock: to be shown, never to decide
-    by), and ``live`` whether that lease still stands and its process is not known to be gone. Times in nanoseconds
-    since the epoch.
+    by), and ``live`` whether that lease still stands and its process is not known to be gone; from a journal, nor its
+    counter to stand still. Times in nanoseconds since the epoch.
     """
 
     execution_id: str
@@ -320,7 +320,8 @@ class Journal(Protocol):
         """Insert an execution, committed when this returns."""
 
     def claim(self, execution_id: str) -> Claim:
-        """Take over the right to write; a dead owner's claim is free at once."""
+        """Take over the right to write. Raises ``ExecutionBusyError`` while it belongs to an owner that is not gone, or
+        to a walk in this process that lost it and has not come to its end."""
 
     def release(self, claim: Claim) -> None:
         """Give the claim back; never raises for a store that fails (the claim dies with the lease)."""

@@ -20,6 +20,7 @@ from ares.errors import ExecutionBusyError, LeaseLostError, StoreError
 from ares.stores.sqlite import SqliteStore
 from tests.durability.flows import gated
 from tests.durability.nursery import DEADLINE, ROOT, Nursery
+from tests.durability.stores import StoreWrapper
 from tests.durability.traces import Ran, counted, leave
 
 #: What is said of a lease that was lost.
@@ -152,6 +153,29 @@ def test_of_what_rests_the_handle_tells_that_the_lease_was_lost_and_an_answer_is
     assert taken.result(DEADLINE).status is ExecutionStatus.COMPLETED
     assert handle.result(DEADLINE).status is ExecutionStatus.COMPLETED
     assert ran == ["step"]
+
+
+@pytest.mark.parametrize("how", ["run", "submit"])
+def test_an_end_that_was_stored_before_the_lease_was_lost_is_the_end(db: str, again: New, how: str) -> None:
+    class Losing(StoreWrapper):
+        """Loses the lease as soon as the end is stored, and lets nobody hear of that end before the loss."""
+
+        def append(self, appends: Any, *, sync: bool) -> Any:
+            results = self._inner.append(appends, sync=sync)
+            if any(append.status == "COMPLETED" for append in appends):
+                edit(db, "DELETE FROM leases")
+                until(lambda: rt.warnings)
+                until(lambda: len(read(db, "SELECT number FROM leases WHERE counter > 1")))
+            return results
+
+    wf = Workflow("ends")
+    wf.step(lambda: "done", id="step")
+    rt = again(Losing(SqliteStore(db)), lease_timeout=1.0)
+
+    result = rt.run(wf) if how == "run" else rt.submit(wf).result(DEADLINE)
+
+    assert (result.status, result.outputs) == (ExecutionStatus.COMPLETED, {"step": "done"})
+    assert rt.run(wf.replace(step=lambda: "again")).outputs == {"step": "again"}
 
 
 # --- owners whose process cannot be looked at ------------------------------------------------------------------------

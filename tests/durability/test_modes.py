@@ -186,8 +186,8 @@ def test_a_commit_that_fails_ends_the_walk_and_the_execution_can_be_resumed(  # 
     assert failed.value.execution_id == "e"
     assert "is full" in str(failed.value)
     assert begun == ["first"] if durability == "sync" else begun[0] == "first"
-    # Of what was submitted not even the first start is stored.
-    assert after is (ExecutionStatus.INTERRUPTED if how == "run" else ExecutionStatus.PENDING)
+    # Of what was submitted not even the first start is stored, unless its step took longer than that may wait.
+    assert after in {ExecutionStatus.INTERRUPTED, *([ExecutionStatus.PENDING] if how == "submit" else [])}
     assert ran == ["first", "second"]
     assert result.status is ExecutionStatus.COMPLETED
     assert seqs(db) == list(range(1, len(seqs(db)) + 1))

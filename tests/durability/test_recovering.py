@@ -302,6 +302,7 @@ def test_the_thread_starts_with_the_runtime_and_ends_with_it(db: str, ran: Ran) 
     assert (before, during, threads()) == ([], [f"ares-recovery {db}"], [])
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_recovers_only_once_it_uses_the_runtime(db: str, ran: Ran) -> None:
     with Runtime(db, workflows=[asks(ran)], recover_interval=30.0) as rt:
         pid = os.fork()

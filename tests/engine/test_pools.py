@@ -25,7 +25,7 @@ from ares import (
 from ares.engine import cutting
 from ares.engine.places import Places
 from ares.errors import DefinitionError, ExecutionTimeoutError, RuntimeClosedError, UsageError
-from tests.engine.helpers import Child, Gate, Task, eventually, last, seconds_since, single
+from tests.engine.helpers import Barrier, Child, Gate, Task, eventually, last, seconds_since, single
 
 Make = Callable[..., Runtime]
 MODES = pytest.mark.parametrize("steps_on", ["auto", "workers", "caller"])
@@ -538,29 +538,76 @@ def test_runs_that_need_the_slot_of_the_step_they_are_nested_in_come_to_their_en
     assert is_free(rt)
 
 
-def test_a_nested_run_takes_the_slot_of_its_step_and_nobody_else_gets_in_between(runtime: Make) -> None:
-    rt = runtime(pools={"api": 2}, max_workers=8)
-    inner, ran = Gauge(), []
-    stranger = Held(rt)
+def test_a_step_that_waits_for_a_nested_run_lends_its_slot_and_gets_one_before_it_goes_on(runtime: Make) -> None:
+    rt = runtime(pools={"api": 1}, max_workers=8)
+    gauge, ran = Gauge(), []
+
+    def inside() -> None:
+        ran.append("nested")
+        eventually(lambda: in_line(rt) == 1)  # the other is, and has its turn before the step goes on
 
     def body() -> None:
-        ran.append("begins")
-        rt.run(mapped(lambda item: inner.body(), 6, name="inner", pool="api")).raise_for_status()
-        ran.append("ends")
+        rt.run(single(inside, name="inner", pool="api")).raise_for_status()
+        with gauge.inside():
+            ran.append("goes on")
+
+    def other() -> None:
+        with gauge.inside():
+            ran.append("other")
+            last(0.02)
 
     nests = Task(rt.run, single(body, pool="api"))
-    eventually(lambda: inner.times)
-    other = Task(rt.run, single(lambda: ran.append("other"), pool="api"))
-
+    eventually(lambda: ran)
+    stranger = Task(rt.run, single(other, pool="api"))
     nests.result().raise_for_status()
-    other.result().raise_for_status()
-    stranger.end()
+    stranger.result().raise_for_status()
 
-    assert inner.most == 1
-    assert ran == ["begins", "ends", "other"]
+    assert ran == ["nested", "other", "goes on"]
+    assert gauge.most == 1
+    assert is_free(rt)
 
 
-def test_a_slot_of_another_runtime_is_shared_with_what_is_nested_through_a_second(runtime: Make) -> None:
+def test_steps_that_wait_for_runs_in_one_another_s_pools_come_to_their_end(runtime: Make, store: str | None) -> None:
+    rt = runtime(store, pools={"api": 1, "db": 1}, max_workers=4)
+    both = Barrier(2)
+
+    def crossing(own: str, other: str) -> Workflow:
+        inner = single(lambda: 1, name=f"inner {own}", pool=other)
+        return single(lambda: [both.wait(), rt.run(inner).raise_for_status().outputs][1], name=own, pool=own)
+
+    for run in [Task(rt.run, crossing("api", "db")), Task(rt.run, crossing("db", "api"))]:
+        run.result().raise_for_status()
+
+
+def test_a_step_may_wait_for_what_it_submitted_though_that_needs_its_slot(runtime: Make) -> None:
+    rt = runtime(pools={"api": 1}, max_workers=1)
+    inner = single(lambda: 1, name="inner", pool="api")
+
+    result = rt.run(single(lambda: rt.submit(inner).result(20).outputs["body"], pool="api"))
+
+    assert result.raise_for_status().outputs == {"body": 1}
+
+
+def test_a_step_that_is_given_up_while_it_waits_for_its_slot_again_takes_none(runtime: Make, stuck: Gate) -> None:
+    rt = runtime(pools={"api": 1}, max_workers=4)
+    taken = Gate()
+    inner = single(taken.wait, name="inner")
+
+    def waits() -> None:
+        rt.run(inner).raise_for_status()
+
+    late = Task(rt.run, single(waits, pool="api", timeout=0.3))
+    eventually(lambda: len(rt.executions()) == 2)
+    held = Held(rt)
+    taken.open()
+
+    assert late.result().status is ExecutionStatus.FAILED
+    held.end()
+    rt.run(single(lambda: None, pool="api")).raise_for_status()
+    eventually(lambda: is_free(rt))
+
+
+def test_runs_through_a_second_runtime_that_need_the_same_slot_come_to_their_end(runtime: Make) -> None:
     first, second = runtime(pools={"api": 1}), runtime(pools={"api": 1})
     innermost = single(lambda: 1, name="innermost", pool="api")
     middle = single(lambda: first.run(innermost).raise_for_status().outputs["body"] + 1, name="middle", pool="api")
@@ -579,7 +626,7 @@ def test_with_steps_on_caller_a_step_may_submit_what_needs_its_slot(runtime: Mak
     assert result.raise_for_status().outputs == {"body": 1}
 
 
-def test_a_step_that_is_given_up_gives_back_what_its_nested_run_shares(runtime: Make, stuck: Gate) -> None:
+def test_a_step_that_is_given_up_gives_back_what_its_nested_run_has(runtime: Make, stuck: Gate) -> None:
     rt = runtime(pools={"api": 1})
     inner = single(lambda: stuck.wait(60), name="inner", pool="api")
 

@@ -588,6 +588,19 @@ def test_a_worker_that_was_taken_and_is_given_nothing_ends(threads: Threads, mon
     eventually(lambda: threads.are_gone("ares-worker"))
 
 
+def test_an_execution_that_ends_while_it_is_in_line_for_a_worker_leaves_the_line(runtime: Make) -> None:
+    rt = runtime(max_workers=1)
+    rt.start()
+    pool = rt._life.engine().pool
+    assert pool.try_hold("test")
+
+    rt.submit(fan(2), timeout=0.1).result(20)
+
+    eventually(lambda: not pool._line)
+    pool.release("test")
+    assert pool.busy == 0
+
+
 def test_a_step_that_is_never_run_has_no_thread(runtime: Make, threads: Threads) -> None:
     rt = runtime()
     wf = Workflow("w")
