@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import ares
-from ares import Runtime, StepSpec, Workflow, errors
-from ares.errors import AresError, NotBuiltError, UsageError
+from ares import Runtime, errors
+from ares.errors import AresError, UsageError
 
 PROMISED = {
     # what a user writes
@@ -146,27 +146,7 @@ def test_every_exception_stands_in_the_tree_of_the_docstring() -> None:
     assert [e.__name__ for e in exceptions() if e.__name__ not in errors.__doc__] == []
 
 
-# --- not built yet -----------------------------------------------------------------------------------
-
-
-def body() -> None:
-    raise AssertionError("nothing may run")
-
-
-@pytest.mark.parametrize(
-    ("feature", "options"),
-    [("executor", {"executor": "process"})],
-)
-def test_a_step_option_that_is_not_built_yet_is_refused_by_name(feature: str, options: dict[str, Any]) -> None:
-    wf = Workflow("w")
-    wf.add(StepSpec("body", body, **options))
-
-    for act in (wf.validate, lambda: Runtime().run(wf), lambda: Runtime().submit(wf)):
-        with pytest.raises(NotBuiltError) as raised:
-            act()
-        assert raised.value.feature == feature
-        assert "body" in raised.value.where
-        assert feature in str(raised.value)
+# --- what a Runtime takes -----------------------------------------------------------------------------------
 
 
 def test_a_store_that_there_is_not_is_refused_by_its_scheme_and_without_its_password() -> None:

@@ -17,6 +17,7 @@ from ares.context import StepContext
 from ares.engine import rounds
 from ares.engine.asking import answered
 from ares.engine.attempt import Attempt, current
+from ares.engine.elsewhere import elsewhere, goes_elsewhere
 from ares.engine.failing import failure_of, is_ctrl_c, let_go, speaks_of, trace_of
 from ares.engine.results import step_result
 from ares.engine.routing import SHOWN, followed, route_state
@@ -126,7 +127,10 @@ def _body(attempt: Attempt) -> Answer:
     is_told = driver.stages.has_before and not attempt.goes_on
     if is_told and ctx is not None and (attempt.instance.index is None or driver.stages.per_item):
         driver.bus.before_step(driver.execution_id, ctx.step)
-    attempt.start_clock()
+    if goes_elsewhere(attempt.work):
+        call = elsewhere(attempt, call)
+    else:
+        attempt.start_clock()
     began = time.monotonic()
     try:
         value = _call_user(attempt, ctx, call, args, kwargs)
