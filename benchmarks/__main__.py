@@ -2,8 +2,9 @@
 
 ``bus`` is the part of it about plugins. ``steps``, ``scale`` and ``loop`` are short looks at ares alone, ``plugins`` at
 what each of the built-in ones costs a step. ``learning`` shows whether routing learns, ``strategies`` whether agents
-that are proposed get better, each over so many ``--rounds`` or ``--seeds``. ``arena`` measures nothing: it makes
-everything go wrong, and says what was not as it must be. What is compared with is installed by ``pip install -e
+that are proposed get better, each over so many ``--rounds`` or ``--seeds``. ``arena`` and ``soak`` measure nothing:
+they make everything go wrong, plugins and steps or processes, stores, disks and clocks, and say what was not as it must
+be. What is compared with is installed by ``pip install -e
 '.[bench]'``; what is not installed is left out, with a word.
 """
 
@@ -11,8 +12,10 @@ import argparse
 import platform
 from collections.abc import Callable
 
+from ares.errors import UsageError
 from benchmarks import comparison, loop, scale, steps
 from benchmarks.shapes import chain, mapped
+from benchmarks.soak import command as soak
 
 
 def _peers(arguments: argparse.Namespace) -> None:
@@ -28,6 +31,13 @@ def _arena(arguments: argparse.Namespace) -> None:
     from benchmarks import arena  # needs optional packages, as the next three do
 
     raise SystemExit(1 if arena.run(arguments.seeds or 500, arguments.first) else 0)
+
+
+def _soak(arguments: argparse.Namespace) -> None:
+    try:
+        raise SystemExit(1 if soak.run(arguments) else 0)
+    except UsageError as error:
+        raise SystemExit(f"soak: {error}") from None
 
 
 def _steps(arguments: argparse.Namespace) -> None:
@@ -78,6 +88,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "learning": _learning,
     "strategies": _strategies,
     "arena": _arena,
+    "soak": _soak,
 }
 
 
@@ -89,6 +100,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="arena, strategies: how many are played (500, 200)")
     parser.add_argument("--first", type=int, default=0, help="arena: the first of them")
     comparison.add_options(parser.add_argument_group("peers, bus (plugins: --quick)"))
+    soak.add_options(parser.add_argument_group("soak"))
     arguments = parser.parse_args()
     if arguments.what not in ("peers", "bus"):
         print(f"Python {platform.python_version()} on {platform.machine()}")

@@ -97,6 +97,7 @@ class ChildProcess:
         self._line = line
         self._errors = errors
         self._code: int | None = None
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<ChildProcess {self.pid}{'' if self._code is None else f', ended with {self._code}'}>"
@@ -157,7 +158,10 @@ class ChildProcess:
         return self._errors.read_text(errors="replace")
 
     def close(self) -> None:
-        """Kill it, if it still runs, and let go of it."""
+        """Kill it, if it still runs, and let go of it. Idempotent; the end of its nursery does it otherwise."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self._code is None:
             self.kill()
             with contextlib.suppress(AssertionError):  # with the nursery gone, nobody can tell its code

@@ -5,19 +5,27 @@ plain values.
 import os
 import resource
 import signal
+import sqlite3
 import threading
+import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from loguru import logger
 
 from ares import Approve, ExecutionStatus, Reject, RunAgain, Runtime, Workflow
-from ares.errors import AresError, ExecutionBusyError, LeaseLostError, StoreError
+from ares.errors import AresError, ExecutionBusyError, LeaseLostError, StoreError, UsageError
 from ares.postbox import Latch
 from ares.stores.opening import open_store
+from ares.stores.sqlite import SqliteStore
+from benchmarks.soak.disk import mount_small_disk
+from benchmarks.soak.faults import FullDisk
+from benchmarks.soak.places import FilePlace
+from benchmarks.soak.plan import Plan, Timing
+from benchmarks.soak.proof import violations
+from benchmarks.soak.stage import play
 from examples import code_audit
 from tests.durability import asking, flows, hostile, one_of_everything
 from tests.durability.hostile import hostile as hostile_flow
@@ -187,7 +195,7 @@ def interrupted_by_signal(voice: Voice, db: str, effects: str) -> str:
 
 def try_to_take(_: Voice, db: str) -> dict[str, Any]:
     """What a process gets that tries to recover and to resume an execution that another one walks."""
-    began = monotonic()
+    began = time.monotonic()
     with Runtime(db, workflows=[flows.gated()]) as rt:
         recovery = rt.recover()
         try:
@@ -198,7 +206,7 @@ def try_to_take(_: Voice, db: str) -> dict[str, Any]:
                 "left": dict(recovery.left),
                 "owner": error.owner,
                 "age": error.age,
-                "seconds": monotonic() - began,
+                "seconds": time.monotonic() - began,
             }
     raise AssertionError("it was taken")
 
@@ -227,6 +235,34 @@ def run_in_a_small_file(_: Voice, db: str) -> dict[str, Any]:
                 "begun": len(begun),
             }
     raise AssertionError("the file had room for everything")
+
+
+def run_on_a_small_disk(_: Voice, folder: str, durability: str) -> dict[str, Any]:
+    """What ``run`` raises when its disk is full in the middle, what can be read then, and what goes on once there is
+    room: a disk of two megabytes, which only this process has."""
+    try:
+        mount_small_disk(folder, 2)
+    except OSError as error:
+        return {"refused": str(error)}
+    db, begun, disk = f"{folder}/ares.db", list[str](), FullDisk(folder)
+    wf = flows.filling(begun, lambda: disk.strike(0.0))
+    told: dict[str, Any] = {}
+    with Runtime(db, max_workers=2, durability=durability) as rt:
+        try:
+            rt.run(wf, execution_id="e")
+        except StoreError as error:
+            told |= {"text": str(error), "execution_id": error.execution_id, "begun": list(begun)}
+        told["status"] = str(rt.execution("e").status)
+        told["events"] = [event.type for event in rt.execution("e").events()]
+        disk.lift()
+        told["resumed"] = str(rt.resume("e", wf.replace(fill=lambda: begun.append("fill"))).status)
+    return told | {"begun in the end": begun, "integrity": integrity(db)}
+
+
+def integrity(db: str) -> list[str]:
+    """What SQLite says of a file: "ok"."""
+    with closing(sqlite3.connect(db)) as connection:
+        return [row[0] for row in connection.execute("PRAGMA integrity_check")]
 
 
 def run_as_nobody(_: Voice, db: str, effects: str) -> dict[str, Any]:
@@ -263,6 +299,18 @@ def run_ending(_: Voice, db: str, effects: str, timeout: float | None = None) ->
         return told(rt.run(flows.ending("asked to end"), {"effects": effects}, execution_id="e", timeout=timeout))
 
 
+def soak(_: Voice, folder: str, fault: str, lease_timeout: float, limit: float) -> dict[str, Any]:
+    """A small soak in which one thing goes wrong: how often it did, and what was wrong in the end."""
+    timing = Timing.parse(fault)
+    with closing(FilePlace(folder)) as place:
+        plan = Plan(place.store, folder, processes=2, executions=18, steps=5, seconds=0.1, lease_timeout=lease_timeout)
+        try:
+            soaked = play(place, plan, [timing], seed=0, limit=limit)
+        except UsageError as error:
+            return {"refused": str(error)}
+    return {"struck": soaked.struck[timing.name], "violations": violations(plan, soaked.evidence)}
+
+
 def look_again(_: Voice, db: str) -> dict[str, Any]:
     """The looks of ``hostile`` as they were, and of the stored values, in a process that made none of them."""
     with Runtime(db) as rt:
@@ -284,6 +332,24 @@ def lose(voice: Voice, db: str, effects: str, how: str, **options: Any) -> dict[
             voice.say(str(error))
         again = rt.run(flows.quick(), {"effects": effects, "name": "again"})
         return {"status": str(again.status), "warnings": list(rt.warnings)}
+
+
+def tell_the_time(voice: Voice) -> None:
+    """Say what both clocks show, twice."""
+    voice.say([time.time(), time.monotonic()])
+    voice.hear()
+    voice.say([time.time(), time.monotonic()])
+
+
+def look_and_recover(voice: Voice, workflow: str, db: str) -> None:
+    """Look at others' leases and recover, each time that it is told to: what was taken, and why the rest was not."""
+    with Runtime(db, workflows=[named(workflow)]) as rt:
+        while voice.hear():
+            parts = rt._life.here()
+            assert parts is not None
+            parts.journal._lease.look_around()  # as after each beat
+            recovery = rt.recover()
+            voice.say([[each.id for each in recovery], dict(recovery.left)])
 
 
 def submit_and_die(voice: Voice, db: str, effects: str, count: int) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable
 
 import ares
@@ -74,6 +75,59 @@ def growing(begun: list[int]) -> Workflow:
 
     for number in range(200):
         wf.step(body(number), id=f"s{number}", depends_on=[f"s{number - 1}"] if number else ())
+    return wf
+
+
+def filling(begun: list[str], fill: Callable[[], None]) -> Workflow:
+    """Four steps, of which the second fills something, and the third has much to store."""
+    wf = Workflow("filling")
+    bodies: dict[str, Callable[[], str | None]] = {
+        "first": lambda: None,
+        "fill": fill,
+        "large": lambda: "x" * 100_000,
+        "last": lambda: None,
+    }
+
+    def named(name: str) -> Callable[[], str | None]:
+        def body() -> str | None:
+            begun.append(name)
+            return bodies[name]()
+
+        return body
+
+    for before, name in zip([None, *bodies], bodies, strict=False):
+        wf.step(named(name), id=name, depends_on=[before] if before else ())
+    return wf
+
+
+def timed() -> Workflow:
+    """A step that is tried again after a second, one that has a second, and one behind that. The first and the last say
+    by how many seconds they are late. The others, and one that ends when it is told to, say when they have begun."""
+    wf = Workflow("timed")
+    due: dict[str, float] = {}
+
+    def retried() -> float:
+        if "retried" in due:
+            return time.monotonic() - due["retried"]
+        LINE[-1].say("begun")
+        due["retried"] = time.monotonic() + 1.0
+        raise ConnectionError
+
+    def limited(ctx: ares.StepContext) -> None:
+        assert ctx.deadline is not None
+        due["limited"] = ctx.deadline
+        LINE[-1].say("begun")
+        while not ctx.cancelled:
+            threading.Event().wait(0.005)
+
+    def told() -> None:
+        LINE[-1].say("begun")
+        LINE[-1].hear()
+
+    wf.step(retried, retry=RetryPolicy(max_attempts=2, initial_delay=1.0, jitter=0.0))
+    wf.step(told)
+    wf.step(limited, timeout=1.0)
+    wf.step(lambda: time.monotonic() - due["limited"], id="after", depends_on=["limited"], trigger="always")
     return wf
 
 

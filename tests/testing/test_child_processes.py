@@ -106,6 +106,18 @@ def test_those_that_still_run_at_the_end_are_killed(ares_nursery: Nursery) -> No
             os.kill(pid, 0)
 
 
+def test_one_may_be_let_go_of_before_its_nursery_ends(ares_nursery: Nursery) -> None:
+    child = ares_nursery.start(programs.hang)
+    child.hear()
+
+    child.close()
+    child.close()
+    ares_nursery.close_children()
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(child.pid, 0)
+
+
 def test_a_nursery_that_died_is_told_and_costs_no_wait() -> None:
     with Nursery() as nursery:
         child = nursery.start(programs.hang)
