@@ -6,6 +6,7 @@ journaled and its body, or with a ``Failure`` that the walk's owner judges. The 
 the main thread, which is Ctrl-C and no step's failure.
 """
 
+import os
 import random
 import threading
 import time
@@ -27,6 +28,7 @@ from ares.errors import (
     StepCancelledError,
     StepParked,
 )
+from ares.forks import end_child_of
 from ares.plugin.verdicts import HookAction, HookResult
 from ares.records import ErrorInfo
 from ares.walk import facts as f
@@ -326,16 +328,25 @@ def _simple_call(attempt: Attempt, call: Call) -> Any:
 
 def _call_user(attempt: Attempt, ctx: StepContext | None, call: Call, args: Any, kwargs: Any) -> Any:
     around = attempt.driver.options.around_step
+    here = os.getpid()
     if around is None or ctx is None:
-        return call.fn(*args, **kwargs)
+        try:
+            value = call.fn(*args, **kwargs)
+        except BaseException as error:
+            end_child_of(here, error)
+            raise
+        end_child_of(here)
+        return value
     raised: BaseException | None = None
     value = None
     with around(ctx):
         try:
             value = call.fn(*args, **kwargs)
         except BaseException as error:
+            end_child_of(here, error)
             raised = error
             raise
+        end_child_of(here)
     if raised is not None:
         raise raised  # what around_step swallowed is a failure all the same
     return value

@@ -182,7 +182,9 @@ class Runtime:
     def _engine(self) -> Engine:
         """The engine, started if it was not."""
         if self._life.here() is None and self._plugins.is_inside():
-            raise UsageError("the Runtime is still starting its plugins: none of them can use it yet")
+            raise UsageError(
+                "a plugin cannot use the Runtime that is starting it, nor in the child of a fork of its own"
+            )
         return self._life.engine()
 
     def _engine_here(self) -> Engine | None:

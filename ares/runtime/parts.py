@@ -19,6 +19,7 @@ from ares.journal.protocol import Store
 from ares.journal.writer import StoreJournal
 from ares.runtime.following import Following
 from ares.runtime.recovering import Recovering
+from ares.values import prepare
 
 #: Seconds that what is walked by Runtimes which nobody closed has at the end of the process, and then its commits.
 _EXIT_SECONDS = 0.5
@@ -85,6 +86,7 @@ class Life:
         self._is_closing_soon = False
         self._store: Store | None = open_store()
         self._store.inspect()
+        prepare()
         self.store_name = self._store.name
         _lives.add(self)
 
