@@ -19,6 +19,7 @@ def store(postgres: str) -> Iterator[PostgresStore]:
         yield made
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_of_a_fork_says_nothing_on_its_parents_connections(postgres: str, store: PostgresStore) -> None:
     warnings: list[str] = []
     claim = begin(store)
@@ -47,9 +48,10 @@ def test_a_child_of_a_fork_says_nothing_on_its_parents_connections(postgres: str
 def test_a_child_that_ends_in_the_ordinary_way_says_nothing_either(postgres: str) -> None:
     told = run(
         """
-import os, sys
+import os, sys, warnings
 from ares.journal.owner import this_process
 from ares.stores.postgres import PostgresStore
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 store = PostgresStore(sys.argv[1])
 store.open()
 lease = store.start_lease(this_process())
