@@ -19,7 +19,6 @@ from ares import Approve, ExecutionStatus, Reject, RunAgain, Runtime, Workflow
 from ares.errors import AresError, ExecutionBusyError, LeaseLostError, StoreError, UsageError
 from ares.postbox import Latch
 from ares.stores.opening import open_store
-from ares.stores.sqlite import SqliteStore
 from benchmarks.soak.disk import mount_small_disk
 from benchmarks.soak.faults import FullDisk
 from benchmarks.soak.places import FilePlace
