@@ -2,16 +2,18 @@
 database; there beside DBOS, which keeps what it does in the same PostgreSQL.
 
 Every process is a fresh one. All begin together, once each has opened its store and run one execution to warm up. What
-is counted is durable steps: of both libraries a step's outcome is committed before the next one begins. A step's latency
-is the time from the beginning of its body to that of the next one.
+is counted is durable steps: of both libraries a step's outcome is committed before the next one begins. A step's
+latency is the time from the beginning of its body to that of the next one.
 """
 
 import contextvars
 import gc
+import importlib.util
 import itertools
 import multiprocessing
 import resource
 import statistics
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +25,7 @@ from typing import Any
 import attrs
 
 from ares import Runtime, Workflow
+from tests import postgres
 
 #: Seconds that one process may take to be ready, or for its work.
 _PATIENCE = 600.0
@@ -173,7 +176,8 @@ def measure(label: str, opening: Opening, store: str | Path, load: Load) -> Serv
             raise RuntimeError(f"{label}: {each}")
     began, ended, latencies, threads, memory = zip(*done, strict=True)
     # The monotonic clock is one for all processes of a machine.
-    return Service(label, load, max(ended) - min(began), sum(latencies, []), max(threads), max(memory))
+    seconds = max(ended) - min(began)
+    return Service(label, load, seconds, list(itertools.chain(*latencies)), max(threads), max(memory))
 
 
 def _serve(opening: Opening, store: str, load: Load, barrier: Any, results: Any) -> None:
@@ -201,7 +205,7 @@ def _work(one: One, load: Load) -> tuple[float, float, list[float], int, int]:
             while True:
                 tasks.get_nowait()
                 began = one()
-                latencies.put([b - a for a, b in zip(began, began[1:], strict=False)])
+                latencies.put([b - a for a, b in itertools.pairwise(began)])
         except Empty:
             return
         except BaseException as error:
@@ -230,37 +234,51 @@ def _most_threads(threads: Sequence[threading.Thread]) -> int:
 
 # --- what is printed ---------------------------------------------------------------------------------------------
 
-#: At least so many times the durable steps a second of DBOS, on the same server in the same round.
+#: ares does at least so many times the durable steps a second of DBOS, on the same server in the same round.
 TARGET = 8.0
+_ALONE = Load(1, 200, 2_000, 10)
+_TOGETHER = attrs.evolve(_ALONE, processes=4)
 #: DBOS is given less to do: what counts is steps a second.
 _LESS = 10
+#: The same with a client a process: nobody's commits can be put together.
+_SINGLY = Load(4, 4, 80, 20)
+#: To see that everything works.
+_QUICK = 10
 
 
-def on_sqlite(folder: Path, load: Load) -> Service:
-    """One Runtime on a file of its own."""
-    return measure("ares, SQLite", ares, folder / f"{time.monotonic_ns()}.db", load)
+def report(rounds: int, *, quick: bool) -> Iterator[str]:
+    """Measure and say what came out, as it comes: one Runtime on SQLite, then four processes on PostgreSQL."""
+    alone, together = (_small(_ALONE), _small(_TOGETHER)) if quick else (_ALONE, _TOGETHER)
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(rounds):
+            yield str(measure("ares, SQLite", ares, Path(folder) / f"{number}.db", alone))
+    if importlib.util.find_spec("dbos") is None or postgres.binaries() is None:
+        yield "not measured: PostgreSQL; install the extras bench and test"
+        return
+    server = postgres.Server(is_durable=True, max_connections="300")
+    try:
+        yield from _beside_dbos(server.url(), together, rounds)
+        yield from _beside_dbos(server.url(), _SINGLY, rounds)
+    finally:
+        server.close()
 
 
-def on_postgres(make_database: Callable[[], str], load: Load, rounds: int) -> Iterator[str]:
-    """ares and DBOS in turns, each in a fresh database of the same server; what to print of it, and the ratios.
+def _small(load: Load) -> Load:
+    return attrs.evolve(load, threads=load.threads // _QUICK, executions=load.executions // _QUICK)
 
-    Args:
-        make_database: makes an empty database and returns its URL.
-        load: what ares does; DBOS does a part of it.
-        rounds: how often.
-    """
+
+def _beside_dbos(server: str, load: Load, rounds: int) -> Iterator[str]:
+    """Ares and DBOS in turns, each in a fresh database of the same server, and their ratio."""
     less = attrs.evolve(load, executions=max(load.threads, load.executions // _LESS))
     ratios = []
     for number in range(rounds):
-        pairs = [("ares, PostgreSQL", ares, load), ("DBOS, PostgreSQL", dbos, less)]
-        done = {}
-        for label, opening, each in pairs if number % 2 == 0 else reversed(pairs):
-            done[label] = measure(label, opening, make_database(), each)
-            yield str(done[label])
-        mine, theirs = done["ares, PostgreSQL"], done["DBOS, PostgreSQL"]
-        ratios.append(mine.steps_a_second / theirs.steps_a_second)
-    word = "met" if statistics.median(ratios) >= TARGET else "missed"
-    yield (
-        f"ares / DBOS, durable steps a second: {statistics.median(ratios):.1f} ({min(ratios):.1f}-{max(ratios):.1f}); "
-        f"at least {TARGET:g} wanted: {word}"
-    )
+        done: dict[str, Service] = {}
+        for name, opening, each in sorted([("ares", ares, load), ("DBOS", dbos, less)], reverse=number % 2 == 0):
+            with postgres.fresh_database(server) as url:
+                done[name] = measure(f"{name}, PostgreSQL", opening, url, each)
+            yield str(done[name])
+        ratios.append(done["ares"].steps_a_second / done["DBOS"].steps_a_second)
+    median = statistics.median(ratios)
+    word = "met" if median >= TARGET else "missed"
+    spread = f"{min(ratios):.1f}-{max(ratios):.1f}"
+    yield f"ares / DBOS, durable steps a second: {median:.1f} ({spread}); at least {TARGET:g} wanted: {word}"
