@@ -21,6 +21,7 @@ from tests.executors.conftest import away, forks, lines, run, single_fork
 Make = Callable[..., Runtime]
 
 # Python 3.12 and newer warn of forks beside threads.
+FORKS = "ignore:This process"
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
@@ -194,7 +195,7 @@ EXIT = """
 @pytest.mark.parametrize("kind", ["factory", "callers", "loky"])
 def test_a_process_whose_body_never_returns_comes_to_its_end(tmp_path: Path, kind: str) -> None:
     effects = tmp_path / "effects"
-    with Child(EXIT, str(tmp_path / "ares.db"), str(effects), kind) as child:
+    with Child(EXIT, str(tmp_path / "ares.db"), str(effects), kind, warnings=FORKS) as child:
         assert child.hear() == "begun"
         child.result()
 
@@ -224,7 +225,7 @@ CTRL_C = """
 
 def test_a_ctrl_c_at_the_terminal_interrupts_and_is_no_failure_of_the_step(tmp_path: Path) -> None:
     effects = tmp_path / "effects"
-    with Child(CTRL_C, str(tmp_path / "ares.db"), str(effects)) as child:
+    with Child(CTRL_C, str(tmp_path / "ares.db"), str(effects), warnings=FORKS) as child:
         eventually(lambda: lines(effects))
         os.killpg(child.pid, signal.SIGINT)  # as a terminal does: everybody of the group
         code, out, _ = child.finish()
@@ -258,7 +259,7 @@ HOME = """
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_the_processes_of_a_home_that_was_killed_end_and_the_execution_is_resumed(tmp_path: Path, method: str) -> None:
     effects, go = tmp_path / "effects", tmp_path / "go"
-    with Child(HOME, str(tmp_path / "ares.db"), str(effects), method, str(go)) as child:
+    with Child(HOME, str(tmp_path / "ares.db"), str(effects), method, str(go), warnings=FORKS) as child:
         eventually(lambda: lines(effects))
         child.signal(signal.SIGKILL)
     # Its processes held the other end of what it printed to: they are gone, too, or the child would not be over.
