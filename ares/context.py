@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -59,6 +60,13 @@ class AttemptPort(Protocol):
 
     def logger(self) -> Any:
         """A logger bound to the execution and the step."""
+
+
+def idempotency_key(execution_id: str, path: str, round: int, born: int, key: str | None) -> str:
+    """What ``ctx.idempotency_key`` is, or, with a key, ``ctx.idempotency_key_for(key)``; ``born`` counts how often the
+    step forgot what it had done."""
+    parts = (execution_id, path, str(round), str(born), key or "")
+    return blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 class StepContext:

@@ -5,7 +5,6 @@
     AresError
     ├── UsageError                      the caller asked for something that cannot be
     │   ├── DefinitionError             a workflow that can never run
-    │   ├── NotBuiltError               a feature this version names but does not have
     │   ├── InputError                  inputs that do not fit the workflow's declaration
     │   ├── ExecutionNotFoundError
     │   ├── ExecutionExistsError
@@ -34,6 +33,9 @@
     │   ├── ReducerError
     │   ├── InvariantError              a body that broke a rule of its context
     │   ├── UntilError                  nobody knows whether there is another round
+    │   ├── ExecutorError               an executor could not run a body
+    │   │   └── WorkerLostError         what ran it is gone
+    │   ├── RemoteError                 stands for an exception that could not come back from an executor
     │   └── RecordedError               stands for an exception of an earlier process
     ├── PluginError                     a call to a plugin failed; what it raised is the cause
     │   ├── PluginCrashError            it raised SystemExit, KeyboardInterrupt or another BaseException
@@ -99,18 +101,6 @@ class DefinitionError(UsageError):
         if self.parameter:
             where += f", parameter {self.parameter!r}"
         return f"{where}: {self.problem}"
-
-
-@attrs.define(slots=False, eq=False, repr=False)
-class NotBuiltError(UsageError):
-    """A field or argument whose feature this version of ares does not have yet."""
-
-    feature: str
-    where: str = ""
-
-    def __str__(self) -> str:
-        place = f" ({self.where})" if self.where else ""
-        return f"{self.feature!r} is not built yet{place}; it is refused rather than ignored"
 
 
 @attrs.define(slots=False, eq=False, repr=False)
@@ -449,6 +439,40 @@ class UntilError(StepError):
     def __str__(self) -> str:
         where = f"step {self.path!r}: " if self.path else ""
         return f"{where}until of workflow {self.workflow_id!r}, asked after round {self.round}: {self.problem}"
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class ExecutorError(StepError):
+    """The executor of that name could not run the body of a step."""
+
+    path: str
+    executor: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"step {self.path!r}: executor {self.executor!r} {self.problem}"
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class WorkerLostError(ExecutorError):
+    """The worker that ran the body of a step, or may have, is gone: it died, or nobody reaches it any more."""
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class RemoteError(StepError):
+    """Stands for an exception that a body raised on an executor and that could not come back: ``problem`` says why.
+    What was left of it is its type's name, its message and, as the cause, its frames."""
+
+    path: str
+    executor: str
+    type_name: str
+    message: str
+    problem: str
+
+    def __str__(self) -> str:
+        said = f": {self.message}" if self.message else ""
+        where = f"step {self.path!r} raised on executor {self.executor!r}"
+        return f"{where} {self.type_name}{said} (which cannot be brought back: {self.problem})"
 
 
 @attrs.define(slots=False, eq=False, repr=False)

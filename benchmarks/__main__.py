@@ -2,10 +2,10 @@
 
 ``bus`` is the part of it about plugins. ``steps``, ``scale`` and ``loop`` are short looks at ares alone, ``plugins`` at
 what each of the built-in ones costs a step. ``learning`` shows whether routing learns, ``strategies`` whether agents
-that are proposed get better, each over so many ``--rounds`` or ``--seeds``. ``arena`` and ``soak`` measure nothing:
-they make everything go wrong, plugins and steps or processes, stores, disks and clocks, and say what was not as it must
-be. What is compared with is installed by ``pip install -e
-'.[bench]'``; what is not installed is left out, with a word.
+that are proposed get better, each over so many ``--rounds`` or ``--seeds``. ``service`` has many threads run executions
+on one Runtime, and four processes on one PostgreSQL, beside DBOS. ``arena`` and ``soak`` measure nothing: they make
+everything go wrong, plugins and steps or processes, stores, disks and clocks, and say what was not as it must be. What
+is compared with is installed by ``pip install -e '.[bench]'``; what is not installed is left out, with a word.
 """
 
 import argparse
@@ -38,6 +38,13 @@ def _soak(arguments: argparse.Namespace) -> None:
         raise SystemExit(1 if soak.run(arguments) else 0)
     except UsageError as error:
         raise SystemExit(f"soak: {error}") from None
+
+
+def _service(arguments: argparse.Namespace) -> None:
+    from benchmarks import service
+
+    for line in service.report(arguments.rounds, quick=arguments.quick):
+        print(line, flush=True)
 
 
 def _steps(arguments: argparse.Namespace) -> None:
@@ -89,6 +96,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "strategies": _strategies,
     "arena": _arena,
     "soak": _soak,
+    "service": _service,
 }
 
 
@@ -99,7 +107,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each figure is taken (not of scale and loop)")
     parser.add_argument("--seeds", type=int, help="arena, strategies: how many are played (500, 200)")
     parser.add_argument("--first", type=int, default=0, help="arena: the first of them")
-    comparison.add_options(parser.add_argument_group("peers, bus (plugins: --quick)"))
+    comparison.add_options(parser.add_argument_group("peers, bus (plugins, service: --quick)"))
     soak.add_options(parser.add_argument_group("soak"))
     arguments = parser.parse_args()
     if arguments.what not in ("peers", "bus"):

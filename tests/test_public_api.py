@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import ares
-from ares import Runtime, StepSpec, Workflow, errors
-from ares.errors import AresError, NotBuiltError
+from ares import Runtime, errors
+from ares.errors import AresError, UsageError
 
 PROMISED = {
     # what a user writes
@@ -146,32 +146,14 @@ def test_every_exception_stands_in_the_tree_of_the_docstring() -> None:
     assert [e.__name__ for e in exceptions() if e.__name__ not in errors.__doc__] == []
 
 
-# --- not built yet -----------------------------------------------------------------------------------
+# --- what a Runtime takes -----------------------------------------------------------------------------------
 
 
-def body() -> None:
-    raise AssertionError("nothing may run")
+def test_a_store_that_there_is_not_is_refused_by_its_scheme_and_without_its_password() -> None:
+    with pytest.raises(UsageError, match=r"there is no store for mysql://") as raised:
+        Runtime("mysql://me:secret@localhost/ares")
 
-
-@pytest.mark.parametrize(
-    ("feature", "options"),
-    [("executor", {"executor": "process"})],
-)
-def test_a_step_option_that_is_not_built_yet_is_refused_by_name(feature: str, options: dict[str, Any]) -> None:
-    wf = Workflow("w")
-    wf.add(StepSpec("body", body, **options))
-
-    for act in (wf.validate, lambda: Runtime().run(wf), lambda: Runtime().submit(wf)):
-        with pytest.raises(NotBuiltError) as raised:
-            act()
-        assert raised.value.feature == feature
-        assert "body" in raised.value.where
-        assert feature in str(raised.value)
-
-
-def test_a_store_that_does_not_exist_yet_is_refused_by_name() -> None:
-    with pytest.raises(NotBuiltError, match="postgresql"):
-        Runtime("postgresql://localhost/ares")
+    assert "secret" not in str(raised.value)
 
 
 def test_what_is_empty_is_not_refused() -> None:

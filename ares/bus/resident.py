@@ -13,6 +13,7 @@ thread.
 first answer counts.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -36,6 +37,7 @@ from ares.errors import (
     PluginUnresponsiveError,
 )
 from ares.events import EventType
+from ares.forks import end_child_of
 
 #: Of a thread that is an actor's: the ``resident`` that it serves.
 _here: Final = threading.local()
@@ -375,13 +377,16 @@ def _invoke(
     name: str, plugin: Any, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None
 ) -> tuple[Any, PluginError | None]:
     """What the plugin answers. Nothing is raised."""
+    here = os.getpid()
     try:
-        if kwargs is None:
-            return getattr(plugin, method)(*args), None
-        return getattr(plugin, method)(*args, **kwargs), None
+        value = getattr(plugin, method)(*args) if kwargs is None else getattr(plugin, method)(*args, **kwargs)
+        end_child_of(here)
+        return value, None
     except Exception as raised:
+        end_child_of(here, raised)
         return None, _caused(PluginError(name, method, f"raised {describe(raised)}"), raised)
     except BaseException as raised:
+        end_child_of(here, raised)
         return None, _caused(PluginCrashError(name, method, f"raised {describe(raised)}"), raised)
 
 

@@ -12,18 +12,18 @@ from contextlib import contextmanager, nullcontext, suppress
 from contextvars import Context as ContextVars
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from hashlib import blake2b
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from ares.context import StepContext, replace_port
+from ares.context import StepContext, idempotency_key, replace_port
 from ares.engine.ended import EndedPort, logger_for
 from ares.engine.options import CANCEL_GRACE, COMMIT_TIMEOUT
 from ares.engine.results import step_id_of, step_result
 from ares.errors import AttemptEnded, SerializationError, StepParked, UsageError, WriteError
 from ares.journal.notes import Emitted, Remembered, ToolCalled
+from ares.postbox import Latch
 from ares.questions import Answer, AnswerAction, Cause, OnReject, as_on_reject
 from ares.records import Step, StepResult, StepStatus
 from ares.walk.facts import Asked
@@ -84,6 +84,12 @@ class Attempt:
         self._runs = 0
         #: How it was asked to end last.
         self._cut: _Cut | None = None
+        #: Where its body is on an executor: what wakes the thread that waits for it.
+        self.bell: Latch | None = None
+        #: Whether its body was to go to an executor and certainly has not begun there.
+        self.is_held_back = False
+        #: Whether its body was seen to begin on an executor.
+        self.is_there = False
         self._asking: set[str] = set()
         self._context: StepContext | None = None
 
@@ -105,13 +111,13 @@ class Attempt:
         assert variables is not None
         return variables
 
-    def start_clock(self) -> None:
-        """The body begins now: its timeout counts from here."""
+    def start_clock(self, at: float | None = None) -> None:
+        """The body begins now, or began at that time of the monotonic clock: its timeout counts from there."""
         if self.timeout is not None:
-            self._ends_at = time.monotonic() + self.timeout
+            self._ends_at = (time.monotonic() if at is None else at) + self.timeout
 
     def stop_clock(self) -> None:
-        """The body is over: what it came to takes no time of its own."""
+        """The body is over, and what it came to takes no time of its own; or it has not begun after all."""
         self._ends_at = None
 
     def close(self) -> bool:
@@ -147,6 +153,8 @@ class Attempt:
         with self._lock:
             cut = self._cut = _Cut(reason, for_good, grace)
             nested = list(self.nested)
+        if self.bell is not None:
+            self.bell.set()
         for driver in nested:
             cut.apply(driver)
 
@@ -236,8 +244,7 @@ class Attempt:
         """See ``AttemptPort``."""
         self._check()
         instance = self.instance
-        parts = (self.driver.execution_id, instance.path, str(instance.scope.round), str(instance.born), key or "")
-        return blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return idempotency_key(self.driver.execution_id, instance.path, instance.scope.round, instance.born, key)
 
     def set(self, name: str, value: Any) -> None:
         """See ``AttemptPort``."""

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ares.engine.attempt import Attempt
+from ares.engine.elsewhere import left_running
 from ares.engine.failing import needs_recovery, recovers
 from ares.engine.jobs import Answer, unrouted
 from ares.engine.options import CANCEL_GRACE, INTERRUPT_GRACE
@@ -150,7 +151,11 @@ class Cutting:
                 self._fail(attempt.instance, reason)
 
     def _abandon(self, attempt: Attempt, reason: str) -> None:
-        if self._driver.crew.abandon(attempt, reason):
+        name = left_running(attempt)
+        if name:
+            self._driver.warn(f"step {attempt.path!r} may still run on executor {name!r}, which cannot stop it")
+        # A thread that waits for an executor hears of this, and is free.
+        if self._driver.crew.abandon(attempt, reason) and attempt.bell is None:
             self._driver.warn(f"step {attempt.path!r} did not end in time: its thread was abandoned")
 
     def _fail(self, instance: Instance, reason: str) -> None:

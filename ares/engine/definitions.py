@@ -38,22 +38,22 @@ class Definition:
 
 
 class Definitions:
-    """Any thread. ``agents``: what runs steps that have no function, by agent type. ``pools``: those that steps may
-    name."""
+    """Any thread. ``agents``: what runs steps that have no function, by agent type. ``pools`` and ``executors``: those
+    that steps may name."""
 
-    def __init__(self, agents: Agents, pools: Collection[str] = ()) -> None:
+    def __init__(self, agents: Agents, pools: Collection[str] = (), executors: Collection[str] = ()) -> None:
         self._agents = agents
         self._pools = pools
+        self._executors = executors
         self._lock = threading.Lock()
         #: The definition last seen under each workflow id, the least recently used first.
         self._seen: OrderedDict[str, Definition] = OrderedDict()
 
     def define(self, workflow: Workflow) -> Definition:
-        """Validate a workflow, bind its agents, and look for its pools.
+        """Validate a workflow, bind its agents, and look for its pools and executors.
 
         Raises:
-            DefinitionError: it cannot run.
-            NotBuiltError: it uses what does not exist yet.
+            DefinitionError: it cannot run, here: it names an agent, pool or executor that there is not.
         """
         graph = workflow.graph()
         known = self.known(workflow.id)
@@ -101,6 +101,7 @@ class Definitions:
             for node in each.nodes:
                 if node.child is not None:
                     continue
+                self._check_executor(each, node.id, node.spec.executor)
                 self._check_pool(each, node.id, node.spec.pool)
                 if node.run is None:
                     fn = self._agent(each, node.id, "agent_type", node.spec.agent_type)
@@ -111,6 +112,11 @@ class Definitions:
                     calls[node, REPLACEMENT] = bind_call(fn, node, each)
             waiting.extend(each.children)
         return calls
+
+    def _check_executor(self, graph: Graph, step_id: str, name: str | None) -> None:
+        if name is not None and name not in self._executors:
+            problem = f"executor {name!r} is not one of the Runtime's{did_you_mean(name, self._executors)} (executors: "
+            raise DefinitionError(graph.workflow.id, f"{problem}{listed(self._executors)})", step_id)
 
     def _check_pool(self, graph: Graph, step_id: str, pool: str | None) -> None:
         if pool is not None and pool not in self._pools:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ares.engine.attempt import Attempt
+from ares.engine.elsewhere import goes_elsewhere
 from ares.engine.jobs import TELLING, Answer, decide, perform
 from ares.engine.pool import WorkerPool
 from ares.engine.slots import Slots
@@ -148,7 +149,9 @@ class Dispatch:
         work = walk.next_work(self.slots.takes)
         other = None if work is None else walk.next_work()
         driver.collect()
-        if work is None or (other is None and work.instance.node.spec.timeout is None):
+        if work is None:
+            return None
+        if other is None and work.instance.node.spec.timeout is None and not goes_elsewhere(work):
             return work
         if other is not None:
             walk.put_back(other)

@@ -45,7 +45,8 @@ class Engine:
         self.journal = journal
         self.bus = bus
         self.options = options
-        self.definitions = Definitions(agents, limits.pools)
+        executors = () if options.executors is None else options.executors.names
+        self.definitions = Definitions(agents, limits.pools, executors)
         self.beginning = Beginning(journal, bus, options)
         self._lock = threading.Lock()
         self._live: dict[str, Driver] = {}
@@ -260,6 +261,13 @@ class Engine:
         with self._lock:
             is_owner = any(driver.owner == me for driver in self._live.values())
         return is_owner or current.get() is not None or self.walks.is_this()
+
+    def is_walked_on(self) -> bool:
+        """Whether the process does not end before a walk does: one on a thread that it waits for."""
+        with self._lock:
+            owners = {driver.owner for driver in self._live.values()}
+        here = threading.current_thread()
+        return any(each.ident in owners for each in threading.enumerate() if each is not here and not each.daemon)
 
     def parent(self) -> Attempt | None:
         """The step that a run on the calling thread is nested in, if it is walked here."""

@@ -1,5 +1,6 @@
 """A handle on one execution, walked here, elsewhere, or by nobody."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -55,6 +56,7 @@ class Execution:
         self._host = host
         self._driver = driver
         self._lock = threading.Lock()
+        self._pid = os.getpid()
         self._result: WorkflowResult | None = None
 
     def __repr__(self) -> str:
@@ -169,6 +171,8 @@ class Execution:
 
     def _walk(self) -> Driver | None:
         """The walk in this process: the present one, or the last, unless the execution has gone on without it."""
+        if self._pid != os.getpid():
+            self._leave_parent()
         with self._lock:
             driver = self._driver
         if driver is None or (driver.over.is_set() and not driver.status.is_final):
@@ -176,6 +180,13 @@ class Execution:
             with self._lock:
                 self._driver = driver
         return driver
+
+    def _leave_parent(self) -> None:
+        """In the child of a fork: another thread may have held the lock, and none goes on with the walk."""
+        self._lock = threading.Lock()
+        if self._driver is not None and not self._driver.over.is_set():
+            self._driver = None
+        self._pid = os.getpid()
 
 
 def _start(thread: threading.Thread) -> None:

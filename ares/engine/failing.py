@@ -51,7 +51,7 @@ def failure_of(attempt: Attempt, error: BaseException, seconds: float, *, is_ref
     if isinstance(error, SerializationError) and not error.where:
         error.where = f"the output of step {instance.path!r}"
     failure = Failure(describe(error), error, duration=seconds, draw=random.random())
-    failure.not_done = isinstance(error, NotDone)
+    failure.not_done = isinstance(error, NotDone) or attempt.is_held_back
     if attempt.kind is WorkKind.BODY and not isinstance(error, _BROKEN):
         failure.retryable, failure.retry_after = _retry_of(attempt, error)
         if not attempt.cancelled and not is_refused and needs_recovery(attempt, retryable=failure.retryable):

@@ -6,6 +6,7 @@ journaled and its body, or with a ``Failure`` that the walk's owner judges. The 
 the main thread, which is Ctrl-C and no step's failure.
 """
 
+import os
 import random
 import threading
 import time
@@ -16,6 +17,7 @@ from ares.context import StepContext
 from ares.engine import rounds
 from ares.engine.asking import answered
 from ares.engine.attempt import Attempt, current
+from ares.engine.elsewhere import elsewhere, goes_elsewhere
 from ares.engine.failing import failure_of, is_ctrl_c, let_go, speaks_of, trace_of
 from ares.engine.results import step_result
 from ares.engine.routing import SHOWN, followed, route_state
@@ -27,6 +29,7 @@ from ares.errors import (
     StepCancelledError,
     StepParked,
 )
+from ares.forks import end_child_of
 from ares.plugin.verdicts import HookAction, HookResult
 from ares.records import ErrorInfo
 from ares.walk import facts as f
@@ -124,7 +127,10 @@ def _body(attempt: Attempt) -> Answer:
     is_told = driver.stages.has_before and not attempt.goes_on
     if is_told and ctx is not None and (attempt.instance.index is None or driver.stages.per_item):
         driver.bus.before_step(driver.execution_id, ctx.step)
-    attempt.start_clock()
+    if goes_elsewhere(attempt.work):
+        call = elsewhere(attempt, call)
+    else:
+        attempt.start_clock()
     began = time.monotonic()
     try:
         value = _call_user(attempt, ctx, call, args, kwargs)
@@ -326,16 +332,25 @@ def _simple_call(attempt: Attempt, call: Call) -> Any:
 
 def _call_user(attempt: Attempt, ctx: StepContext | None, call: Call, args: Any, kwargs: Any) -> Any:
     around = attempt.driver.options.around_step
+    here = os.getpid()
     if around is None or ctx is None:
-        return call.fn(*args, **kwargs)
+        try:
+            value = call.fn(*args, **kwargs)
+        except BaseException as error:
+            end_child_of(here, error)
+            raise
+        end_child_of(here)
+        return value
     raised: BaseException | None = None
     value = None
     with around(ctx):
         try:
             value = call.fn(*args, **kwargs)
         except BaseException as error:
+            end_child_of(here, error)
             raised = error
             raise
+        end_child_of(here)
     if raised is not None:
         raise raised  # what around_step swallowed is a failure all the same
     return value

@@ -10,6 +10,7 @@ import attrs
 
 from ares.context import StepContext
 from ares.errors import LeaseLostError
+from ares.remote.protocol import Executors
 
 #: Seconds that a cancelled attempt is given to end by itself.
 CANCEL_GRACE = 5.0
@@ -56,6 +57,7 @@ class Options:
     redact: Callable[[str, Any], Any] | None = None
     check_values: bool = False
     interrupt_handler: Callable[..., Any] | None = None
+    executors: Executors | None = None
 
     @property
     def on_caller(self) -> bool:

@@ -1,8 +1,10 @@
 """The arguments of a Runtime's calls, looked at before anything happens."""
 
+import inspect
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Executor
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -51,6 +53,36 @@ def worker_count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UsageError(f"max_workers must be a whole number from 1, not {value!r}")
     return value
+
+
+def executors_by_name(value: Any) -> dict[str, Executor | Callable[[], Executor]]:
+    """The executors that a Runtime is given.
+
+    Raises:
+        UsageError: they are no mapping of names to executors, or to what makes one; says which.
+    """
+    if value is not None and not isinstance(value, Mapping):
+        raise UsageError(f"executors must map names to executors, not be {value!r}")
+    found: dict[Any, Any] = dict(value or {})
+    for name, each in found.items():
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"executors must map names to executors: {name!r} is no name")
+        if not isinstance(each, Executor) and not _needs_nothing(each):
+            problem = f"must be a concurrent.futures.Executor or make one without arguments, not {each!r}"
+            raise UsageError(f"executors[{name!r}] {problem}")
+    return found
+
+
+def _needs_nothing(factory: Any) -> bool:
+    if not callable(factory):
+        return False
+    try:
+        inspect.signature(factory).bind()
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # no signature to judge by
+    return True
 
 
 def pool_sizes(value: Any) -> dict[str, int]:

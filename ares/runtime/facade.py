@@ -6,6 +6,7 @@ and the threads come with ``start`` or the first run, in the process that makes 
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -29,14 +30,17 @@ from ares.engine.results import WorkflowResult
 from ares.engine.takeover import ResumeRequest
 from ares.errors import LeaseLostError, RuntimeClosedError, StoreError, UsageError
 from ares.events import Event
+from ares.executors.named import NamedExecutors
 from ares.journal.protocol import Claim, Journal, Store
 from ares.journal.writer import StoreJournal
 from ares.plugin.contracts import RuntimePlugin
 from ares.questions import Approve, Question, Reject, RunAgain
 from ares.records import ExecutionStatus, ExecutionSummary, ExperienceCheckpoint
+from ares.remote.there import inside
 from ares.runtime.answering import Answering, place_of
 from ares.runtime.checks import (
     check_timeout,
+    executors_by_name,
     lease_seconds,
     option,
     paths_of,
@@ -61,8 +65,8 @@ class Runtime:
     """Runs workflows and keeps what happened. Thread-safe: many threads run many executions on one Runtime.
 
     Args:
-        store: a file for the embedded SQLite store, or a store of one's own; None or ``":memory:"`` keeps all in this
-            process.
+        store: a file for the embedded SQLite store, the URL of a PostgreSQL database (``postgresql://...``), or a store
+            of one's own; None or ``":memory:"`` keeps all in this process.
         plugins: what lives on its bus beside the built-in ones, or instead of those of the same name; ``"installed"``
             for all that installed distributions offer under the entry-point group ``ares.plugins``.
         workflows: those that ``recover`` takes up and that handles by id can be read with.
@@ -84,11 +88,13 @@ class Runtime:
             returns ``Approve``, ``Reject`` or ``RunAgain``, or None to leave the question open. Without one, ``run``
             returns WAITING once nothing else can move.
         check_values: without a file, refuse values that a file could not keep, too.
+        executors: where the bodies of steps with ``executor=`` run, by name: each a ``concurrent.futures.Executor``,
+            which stays the caller's to shut down, or, better, what makes one without arguments: it is called at first
+            use in each process, and what it made is shut down by ``close``, and replaced when it breaks.
 
     Raises:
         StoreError: the file is there, but is no store, or one of a newer version.
         RegistrationError: a plugin that cannot be one, or cannot be imported, or two of one name.
-        NotBuiltError: an argument whose feature does not exist yet.
     """
 
     def __init__(
@@ -109,12 +115,15 @@ class Runtime:
         recover_interval: float | None = None,
         interrupt_handler: Callable[..., Any] | None = None,
         check_values: bool = False,
+        executors: Mapping[str, Executor | Callable[[], Executor]] | None = None,
     ) -> None:
         if interrupt_handler is not None and not callable(interrupt_handler):
             raise UsageError(f"interrupt_handler must be a callable or None, not {interrupt_handler!r}")
         self._workflows = tuple(workflows)
         self._agents = dict(agents or {})
         self._limits = Limits(worker_count(max_workers), pool_sizes(pools))
+        self._executors = NamedExecutors(executors_by_name(executors))
+        self._made_in = inside.get()
         self._options = Options(
             option(StepsOn, "steps_on", steps_on),
             option(Durability, "durability", durability),
@@ -122,6 +131,7 @@ class Runtime:
             redact,
             check_values,
             interrupt_handler,
+            self._executors,
         )
         self._recover_interval = recover_seconds(recover_interval, self._workflows)
         self.lease_timeout = lease_seconds(lease_timeout)
@@ -181,8 +191,12 @@ class Runtime:
 
     def _engine(self) -> Engine:
         """The engine, started if it was not."""
+        if inside.get() is not self._made_in:
+            raise UsageError("this body runs on an executor, where the Runtime of its step is not: run it from a step")
         if self._life.here() is None and self._plugins.is_inside():
-            raise UsageError("the Runtime is still starting its plugins: none of them can use it yet")
+            raise UsageError(
+                "a plugin cannot use the Runtime that is starting it, nor in the child of a fork of its own"
+            )
         return self._life.engine()
 
     def _engine_here(self) -> Engine | None:
@@ -208,7 +222,7 @@ class Runtime:
             engine = Engine(journal, bus, self._options, self._agents, self._limits, self.warnings)
             for workflow in self._workflows:
                 engine.definitions.define(workflow)
-            parts = Parts(journal, bus, engine)
+            parts = Parts(journal, bus, engine, self._executors)
             if self._recover_interval is not None:
                 # It waits until these are what the Runtime has.
                 parts.recovering = Recovering(self.recover, self._recover_interval, journal.name, self._warn)
@@ -473,7 +487,8 @@ class Runtime:
             ExecutionConflictError: it is of another workflow.
             DefinitionError: the workflow cannot run.
         """
-        return self._reader().decisions(execution_id, Definitions(self._agents, self._limits.pools).define(workflow))
+        definitions = Definitions(self._agents, self._limits.pools, self._executors.names)
+        return self._reader().decisions(execution_id, definitions.define(workflow))
 
     def prune(self, older_than: timedelta, *, compact: bool = False) -> int:
         """Delete the executions that ended more than ``older_than`` ago; those that have not ended stay.

@@ -15,10 +15,13 @@ from ares.engine.engine import Engine
 from ares.engine.notices import notices
 from ares.engine.options import CLOSE_COMMIT
 from ares.errors import RuntimeClosedError
+from ares.executors.ending import before_executors_end
+from ares.executors.named import NamedExecutors
 from ares.journal.protocol import Store
 from ares.journal.writer import StoreJournal
 from ares.runtime.following import Following
 from ares.runtime.recovering import Recovering
+from ares.values import prepare
 
 #: Seconds that what is walked by Runtimes which nobody closed has at the end of the process, and then its commits.
 _EXIT_SECONDS = 0.5
@@ -38,6 +41,7 @@ class Parts:
     journal: StoreJournal
     bus: PluginBus
     engine: Engine
+    executors: NamedExecutors
     recovering: Recovering | None = None
     following: Following = attrs.field(factory=Following)
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
@@ -54,6 +58,7 @@ class Parts:
             if self.recovering is not None:
                 self.recovering.end()
             self.engine.close(timeout, commit)
+            self.executors.close()
             if self.recovering is not None:
                 self.recovering.join(max(commit, until - time.monotonic()))
             # They may have something to write, so the journal is still there.
@@ -85,6 +90,7 @@ class Life:
         self._is_closing_soon = False
         self._store: Store | None = open_store()
         self._store.inspect()
+        prepare()
         self.store_name = self._store.name
         _lives.add(self)
 
@@ -162,6 +168,11 @@ class Life:
         if parts is not None:
             parts.engine.ask_to_end(timeout)
 
+    def is_waited_for_by_executors(self) -> bool:
+        """Whether what it runs may keep the process from ending, and nothing else does."""
+        parts = self.here()
+        return parts is not None and parts.executors.were_used and not parts.engine.is_walked_on()
+
     def renew_lock(self) -> None:
         """In the child of a fork: the locks that another thread held are held by nobody now."""
         self._lock = threading.RLock()
@@ -174,8 +185,15 @@ _lives: "weakref.WeakSet[Life]" = weakref.WeakSet()
 
 def _close_all() -> None:
     notices.end()
+    _close(list(_lives))
+
+
+def _close_users_of_executors() -> None:
+    _close([life for life in _lives if life.is_waited_for_by_executors()])
+
+
+def _close(lives: list[Life]) -> None:
     deadline = time.monotonic() + _EXIT_SECONDS
-    lives = list(_lives)
     for life in lives:
         life.begin_to_close(_EXIT_SECONDS)
     for life in lives:
@@ -189,5 +207,6 @@ def _in_child() -> None:
 
 
 atexit.register(_close_all)
+before_executors_end(_close_users_of_executors)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)

@@ -21,5 +21,6 @@ for its base. An object that is referred to twice comes back as two equal ones.
 from ares.values._annotations import types_in
 from ares.values._classes import register
 from ares.values._codec import MAX_DEPTH, Codec
+from ares.values._natives import prepare
 
-__all__ = ["MAX_DEPTH", "Codec", "register", "types_in"]
+__all__ = ["MAX_DEPTH", "Codec", "prepare", "register", "types_in"]

@@ -163,3 +163,9 @@ def natives() -> dict[type, Form]:
 def native_tags() -> dict[str, Form]:
     """The same forms by the tag they are written with."""
     return {form.tag: form for form in natives().values()}
+
+
+def prepare() -> None:
+    """Import now what the first value would have imported. A process that is forked while another thread imports waits
+    for that import for ever, as soon as it needs the same."""
+    native_tags()

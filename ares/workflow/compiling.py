@@ -84,7 +84,6 @@ def compile_graph(workflow: "Workflow", children: "Mapping[int, Graph]") -> Grap
 
     Raises:
         DefinitionError: the first problem found, naming step and culprit.
-        NotBuiltError: a field whose feature does not exist yet.
     """
     check_workflow(workflow)
     steps = workflow.steps

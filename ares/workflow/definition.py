@@ -312,7 +312,6 @@ class Workflow:
 
         Raises:
             DefinitionError: why it cannot.
-            NotBuiltError: it uses a feature that does not exist yet.
         """
         return self.graph()
 
@@ -321,7 +320,6 @@ class Workflow:
 
         Raises:
             DefinitionError: the workflow cannot run.
-            NotBuiltError: it uses a feature that does not exist yet.
         """
         made: dict[int, Graph] = {}
         for workflow in nesting(self):

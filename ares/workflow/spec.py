@@ -127,7 +127,7 @@ class StepSpec:
         writes: the variables it may set.
         workflow: a sub-workflow, run in place of a function.
         inputs: which step, input or variable an input of the sub-workflow takes, where names alone would not do.
-        executor: where the body runs.
+        executor: the name of one of the Runtime's executors, where the body runs; None: on a worker of its own.
         pool: the pool of the Runtime, by name, of which each attempt of its body (of a map: of each element's) takes a
             slot, and each call of ``reconcile``; None: there is no limit but the workers.
         metadata: the author's own, handed to plugins.
@@ -160,7 +160,7 @@ class StepSpec:
     writes: tuple[str, ...] = attrs.field(default=(), converter=_as_refs)
     workflow: "Workflow | None" = None
     inputs: Mapping[str, StepRef] = attrs.field(default=_EMPTY, converter=_as_mapping, hash=False)
-    executor: Any = None
+    executor: str | None = attrs.field(default=None, converter=_as_id)
     pool: str | None = attrs.field(default=None, converter=_as_id)
     metadata: Mapping[str, Any] = attrs.field(factory=dict, converter=_as_metadata, hash=False)
 
@@ -188,7 +188,7 @@ class StepOptions(TypedDict, total=False):
     on_no_route: OnNoRoute | str
     trigger: Trigger | str
     writes: str | Iterable[str]
-    executor: Any
+    executor: str | None
     pool: str | None
     metadata: Mapping[str, Any]
 

@@ -1,15 +1,14 @@
 """What makes a workflow one that can never run, as far as one workflow or one step by itself can show it.
 
-Each check raises the first problem it finds as a ``DefinitionError`` that names workflow, step and culprit, or as a
-``NotBuiltError`` for a field whose feature does not exist yet: refused by name rather than ignored. What takes the
-whole graph to see is found by ``compiling`` (references, cycles) and ``writers`` (variables).
+Each check raises the first problem it finds as a ``DefinitionError`` that names workflow, step and culprit. What takes
+the whole graph to see is found by ``compiling`` (references, cycles) and ``writers`` (variables).
 """
 
 import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ares.errors import DefinitionError, NotBuiltError
+from ares.errors import DefinitionError
 from ares.questions import Interrupt
 from ares.workflow.binding import CTX, ITEM, called
 from ares.workflow.checks import did_you_mean, listed, step_id_problem, text_problem, timeout_problem, whole_problem
@@ -112,7 +111,6 @@ def check_step(workflow: "Workflow", spec: "StepSpec") -> None:
 
     Raises:
         DefinitionError: its first problem.
-        NotBuiltError: a field whose feature is not built.
     """
     problem = (
         _id_problem(workflow, spec)
@@ -125,12 +123,11 @@ def check_step(workflow: "Workflow", spec: "StepSpec") -> None:
         or _branch_problem(spec)
         or _delivery_problem(spec)
         or _interrupt_problem(spec)
+        or _executor_problem(spec)
         or _writes_problem(workflow, spec)
     )
     if problem:
         raise DefinitionError(workflow.id, problem, spec.id)
-    if spec.executor is not None:
-        raise NotBuiltError("executor", f"workflow {workflow.id!r}, step {spec.id!r}")
 
 
 def _id_problem(workflow: "Workflow", spec: "StepSpec") -> str:
@@ -274,6 +271,14 @@ def _interrupt_problem(spec: Any) -> str:
         if not isinstance(name, str) or not isinstance(value, str):
             return f"the payload of its interrupt holds strings by name, not {name!r}: {value!r}"
     return ""
+
+
+def _executor_problem(spec: Any) -> str:
+    if spec.executor is None:
+        return ""
+    if not isinstance(spec.executor, str) or not spec.executor:
+        return f"executor must be the name of one that the Runtime has, a str, not {spec.executor!r}"
+    return "a sub-workflow has no executor; its steps may have" if spec.workflow is not None else ""
 
 
 def _writes_problem(workflow: "Workflow", spec: Any) -> str:

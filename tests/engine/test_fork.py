@@ -3,13 +3,14 @@
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from ares import ExecutionStatus, Runtime, StepContext, Workflow
+from ares import ExecutionStatus, Plugin, Runtime, StepContext, Workflow
 from tests.engine.helpers import Child, Gate, Task, eventually, fan, seconds_since, single
 
 Make = Callable[..., Runtime]
@@ -149,6 +150,40 @@ def test_a_child_does_not_take_over_what_its_parent_walks(runtime: Make, tmp_pat
     assert running.result(10).status is ExecutionStatus.COMPLETED
 
 
+def test_a_child_waits_for_what_its_parent_walks_and_hears_of_its_end(runtime: Make, tmp_path: Path) -> None:
+    begun, may_end = Gate(), Gate()
+    wf = single(lambda: begun.open() or may_end.wait() or "parent")
+    rt = runtime(tmp_path / "ares.db", workflows=[wf])
+    execution = rt.submit(wf)
+    begun.wait()
+    assert in_child(lambda: [execution.done(), execution.wait(0.05), execution.progress()]) == "[False, False, None]"
+    reader, writer = os.pipe()
+
+    def in_a_child() -> object:
+        os.write(writer, b"waits")
+        return execution.result(10).outputs
+
+    child = Task(in_child, in_a_child)
+    assert os.read(reader, 5) == b"waits"
+    may_end.open()
+
+    assert child.result() == "{'body': 'parent'}"
+    assert in_child(lambda: execution.result(0).outputs) == "{'body': 'parent'}"
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_handle_that_was_in_use_at_the_fork_is_of_use_in_the_child(runtime: Make, tmp_path: Path) -> None:
+    rt = runtime(tmp_path / "ares.db")
+    execution = rt.submit(fan(2))
+    execution.wait(10)
+
+    with execution._lock:
+        said = in_child(lambda: execution.result(5).status.value)
+
+    assert said == "'COMPLETED'"
+
+
 def test_a_close_before_the_fork_holds_in_the_child(store: str | None) -> None:
     rt = Runtime(store)
     rt.run(fan(2))
@@ -180,6 +215,53 @@ def test_a_step_may_fork_and_its_child_may_run_workflows(runtime: Make, store: s
     result = rt.run(single(body))
 
     assert result.raise_for_status().outputs == {"body": "['COMPLETED', 'COMPLETED']"}
+
+
+def left_by(way: str) -> int:
+    """Fork, have the child leave its caller in some way, and return its exit code."""
+    pid = os.fork()
+    if pid == 0:
+        if way == "raise":
+            raise ValueError("in the child")
+        if way == "exit":
+            raise SystemExit(3)
+        return -1
+    eventually(lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize("steps_on", ["auto", "workers"])
+@pytest.mark.parametrize(("way", "code"), [("return", 0), ("exit", 3), ("raise", 1)])
+def test_a_child_that_comes_out_of_its_step_ends_there(
+    runtime: Make, store: str | None, steps_on: str, way: str, code: int
+) -> None:
+    left: list[int] = []
+
+    @contextmanager
+    def around(_: StepContext) -> Iterator[None]:
+        yield
+        left.append(os.getpid())
+
+    rt = runtime(store, steps_on=steps_on, around_step=around)
+
+    result = rt.run(single(lambda: left_by(way)))
+
+    assert result.raise_for_status().outputs == {"body": code}
+    assert left == [os.getpid()]
+
+
+def test_a_child_that_comes_out_of_a_plugin_ends_there(runtime: Make, store: str | None) -> None:
+    class Forker(Plugin):
+        name = "forker"
+        codes: ClassVar[list[int]] = []
+
+        def after_step(self, ctx: object, execution_id: str, result: object) -> None:
+            self.codes.extend(left_by(way) for way in ("return", "exit", "raise"))
+
+    result = runtime(store, plugins=[Forker()]).run(single(lambda: 1))
+
+    assert Forker.codes == [0, 3, 1]
+    assert result.warnings == ()
 
 
 def test_a_fork_while_locks_are_held_does_not_hang_the_child(runtime: Make, store: str | None) -> None:
@@ -283,3 +365,22 @@ def test_threads_of_the_parent_do_not_exist_in_the_child(runtime: Make, store: s
 
     assert said == "1"
     eventually(lambda: rt._life.engine().pool.busy == 0)
+
+
+def test_a_runtime_that_was_made_imports_nothing_more(tmp_path: Path) -> None:
+    """The child of a fork that comes while a thread imports waits for ever, as soon as it needs the same module."""
+    program = """
+        import sys
+        from ares import Runtime, Workflow
+        from tests.durability.one_of_everything import rich
+        wf = rich()
+        runtimes = [Runtime(sys.argv[1]), Runtime()]
+        before = set(sys.modules)
+        for rt in runtimes:
+            rt.submit(wf, {"effects": sys.argv[2]}, execution_id="x").result(20)
+            rt.checkpoint("x"), rt.questions(), rt.recover(), rt.cancel("x"), list(rt.execution("x").events())
+            rt.close()
+        print(sorted(set(sys.modules) - before), flush=True)
+    """
+    with Child(program, str(tmp_path / "ares.db"), str(tmp_path / "effects")) as child:
+        assert child.result() == "[]\n"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ares.errors import DefinitionError, NotBuiltError
+from ares.errors import DefinitionError
 from ares.workflow import (
     Delivery,
     Input,
@@ -501,18 +501,7 @@ def test_a_workflow_without_steps_is_legal() -> None:
     assert (graph.nodes, graph.roots, graph.sinks, graph.order) == ((), (), (), ())
 
 
-# --- not built yet --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("feature", "value"), [("executor", "process")])
-def test_a_field_whose_feature_is_not_built_is_refused_by_name(feature: str, value: Any) -> None:
-    wf = only(StepSpec("me", nothing, **{feature: value}))
-
-    with pytest.raises(NotBuiltError) as caught:
-        wf.validate()
-
-    assert caught.value.feature == feature
-    assert "'me'" in caught.value.where
+# --- loops ----------------------------------------------------------------------------------------
 
 
 def test_a_loop_needs_a_step_that_would_run_again() -> None:
@@ -551,12 +540,22 @@ def test_until_may_take_the_context_any_step_any_input_and_any_variable() -> Non
     assert [b.parameter for b in call.bindings] == ["ctx", "last", "first", "n", "v"]
 
 
-def test_what_is_not_built_is_refused_in_sub_workflows_too() -> None:
-    child = Workflow("child")
-    child.add(StepSpec("inside", nothing, executor="process"))
+# --- executors ------------------------------------------------------------------------------------
 
-    with pytest.raises(NotBuiltError, match="executor"):
-        only(StepSpec("me", workflow=child)).validate()
+
+@pytest.mark.parametrize("value", ["", 3, ["cpu"], nothing])
+def test_an_executor_is_given_by_its_name(value: Any) -> None:
+    with pytest.raises(DefinitionError, match="step 'me': executor must be the name of one"):
+        only(StepSpec("me", nothing, executor=value)).validate()
+
+
+def test_a_sub_workflow_has_no_executor() -> None:
+    child = Workflow("child")
+    child.step(nothing, id="inside", executor="cpu")
+
+    assert only(StepSpec("me", workflow=child)).validate()
+    with pytest.raises(DefinitionError, match="step 'me': a sub-workflow has no executor; its steps may have"):
+        only(StepSpec("me", workflow=child, executor="cpu")).validate()
 
 
 # --- in general -----------------------------------------------------------------------------------
@@ -594,5 +593,5 @@ def test_garbage_in_any_field_is_a_definition_error_or_legal_and_nothing_else(op
     wf = Workflow("w")
     wf.add(StepSpec("me", nothing, **options))
 
-    with suppress(DefinitionError, NotBuiltError):
+    with suppress(DefinitionError):
         wf.validate()
