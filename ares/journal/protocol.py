@@ -10,7 +10,7 @@ before can write nothing more. Every append checks both in its own transaction.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
@@ -232,13 +232,28 @@ class Store(Protocol):
         """Mark a request as carried out; its name, if it has one, stays taken."""
 
     def changed(self) -> bool:
-        """Whether another process may have written since the last call. Cheap; holds no transaction."""
+        """Whether another process may have left a request, or taken one away, since the last call. Cheap; holds no
+        transaction."""
 
     def prune(self, before: int) -> int:
         """Delete ended executions whose end is before ``before`` (nanoseconds); returns how many."""
 
     def compact(self) -> None:
         """Give freed space back to the file system."""
+
+
+@runtime_checkable
+class AttentiveStore(Protocol):
+    """What a store may do beside that of ``Store``: say by itself what others would have to ask for."""
+
+    def attend(self, *, on_request: Callable[[], None], on_warning: Callable[[str], None]) -> None:
+        """Begin to tell, until ``close``; called once, when there is a lease.
+
+        Args:
+            on_request: To be called when there may be a new request to what the newest lease claims, from any thread;
+                it is short and does not raise. A hint: the inbox is looked into from time to time all the same.
+            on_warning: To be told in words what was survived, a lost connection for example; with no lock held.
+        """
 
 
 class Ticket(Protocol):

@@ -21,7 +21,7 @@ from ares.journal.inbox import Inbox
 from ares.journal.inline import InlineLog
 from ares.journal.own_lease import OwnLease
 from ares.journal.owner import describe, this_process
-from ares.journal.protocol import Claim, Entry, ExecutionLog, ExecutionRow, NewExecution, Request, Store
+from ares.journal.protocol import AttentiveStore, Claim, Entry, ExecutionLog, ExecutionRow, NewExecution, Request, Store
 from ares.journal.queued import QueuedLog
 
 _DURABILITIES = ("sync", "async", "best_effort")
@@ -164,6 +164,8 @@ class StoreJournal:
             name=f"ares-journal-heartbeat {self.name}",
         )
         self._heartbeat.start()
+        if isinstance(self._store, AttentiveStore):
+            self._store.attend(on_request=self._heartbeat.look, on_warning=self._on_warning)
 
     def _rest(self) -> None:
         """Write, give back, close; on the heartbeat's thread where there is one."""

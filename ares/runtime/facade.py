@@ -61,8 +61,8 @@ class Runtime:
     """Runs workflows and keeps what happened. Thread-safe: many threads run many executions on one Runtime.
 
     Args:
-        store: a file for the embedded SQLite store, or a store of one's own; None or ``":memory:"`` keeps all in this
-            process.
+        store: a file for the embedded SQLite store, the URL of a PostgreSQL database (``postgresql://...``), or a store
+            of one's own; None or ``":memory:"`` keeps all in this process.
         plugins: what lives on its bus beside the built-in ones, or instead of those of the same name; ``"installed"``
             for all that installed distributions offer under the entry-point group ``ares.plugins``.
         workflows: those that ``recover`` takes up and that handles by id can be read with.

@@ -2,23 +2,22 @@
 
 from pathlib import Path
 
-from ares.errors import NotBuiltError, UsageError
+from ares.errors import UsageError
 from ares.journal.protocol import Store
 
 
 def open_store(spec: str | Path | Store | None) -> Store:
-    """The store that ``spec`` names: a path, None or ``":memory:"``, or a store itself. Opens nothing yet.
+    """The store that ``spec`` names: a path, a URL, None or ``":memory:"``, or a store itself. Opens nothing yet.
 
     Raises:
-        NotBuiltError: the URL of a store that does not exist yet.
-        UsageError: something that names no store.
+        UsageError: something that names no store, or one whose packages are not installed.
     """
     if spec is None or spec == ":memory:":
         from ares.stores.volatile import VolatileStore
 
         return VolatileStore()
     if isinstance(spec, str) and "://" in spec:
-        raise NotBuiltError(f"{spec.partition('://')[0]}://", "as a store; a file name is")
+        return _open_url(spec)
     if isinstance(spec, str | Path):
         if not str(spec):
             raise UsageError("the store's file name is empty")
@@ -28,3 +27,19 @@ def open_store(spec: str | Path | Store | None) -> Store:
     if hasattr(spec, "append") and hasattr(spec, "entries"):
         return spec
     raise UsageError(f"a store is a file name, a store object or None, not {spec!r}")
+
+
+def _open_url(url: str) -> Store:
+    # Only what comes before it is repeated in what is said: there may be a password in the rest.
+    scheme = url.partition("://")[0].lower()
+    if scheme not in ("postgresql", "postgres"):
+        raise UsageError(f"there is no store for {scheme}://: it is a file name or postgresql://...")
+    try:
+        from ares.stores.postgres import PostgresStore
+    except ImportError as error:
+        if not (error.name or "").startswith("psycopg") and "libpq" not in str(error):
+            raise
+        raise UsageError(
+            f"a store at {scheme}:// needs psycopg: pip install 'ares-workflow[postgres]' ({error})"
+        ) from None
+    return PostgresStore(url)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ares.cli.target import Program, load, split
-from ares.errors import NotBuiltError, UsageError
+from ares.errors import UsageError
 from ares.runtime import Runtime
 from ares.workflow import Workflow
 
@@ -197,6 +197,6 @@ def test_a_runtime_function_that_fails_or_gives_something_else_is_named() -> Non
         program(lambda store: store).runtime(":memory:")
 
 
-def test_a_store_that_does_not_exist_yet_is_refused_by_name() -> None:
-    with pytest.raises(NotBuiltError):
-        program(None).runtime("postgres://x")
+def test_a_store_that_there_is_not_is_refused_by_name() -> None:
+    with pytest.raises(UsageError, match="mysql"):
+        program(None).runtime("mysql://x")

@@ -18,7 +18,7 @@ from loguru import logger
 from ares import Approve, ExecutionStatus, Reject, RunAgain, Runtime, Workflow
 from ares.errors import AresError, ExecutionBusyError, LeaseLostError, StoreError, UsageError
 from ares.postbox import Latch
-from ares.stores.sqlite import SqliteStore
+from ares.stores.opening import open_store
 from benchmarks.soak.disk import mount_small_disk
 from benchmarks.soak.faults import FullDisk
 from benchmarks.soak.places import FilePlace
@@ -58,7 +58,7 @@ def run(
     **options: Any,
 ) -> dict[str, Any]:
     """Run one of ``WORKFLOWS``; with ``at`` until the store kills the process."""
-    store: Any = db if at is None else CrashingStore(SqliteStore(db), at=at, before=before)
+    store: Any = db if at is None else CrashingStore(open_store(db), at=at, before=before)
     with Runtime(store, **options) as rt:
         return told(rt.run(named(workflow), inputs, execution_id=execution_id))
 
@@ -73,7 +73,7 @@ def resume(
     **options: Any,
 ) -> dict[str, Any]:
     """Resume an execution of one of ``WORKFLOWS``; with ``at`` until the store kills the process."""
-    store: Any = db if at is None else CrashingStore(SqliteStore(db), at=at, before=before)
+    store: Any = db if at is None else CrashingStore(open_store(db), at=at, before=before)
     with Runtime(store) as rt:
         return told(rt.resume(execution_id, named(workflow), **options))
 
@@ -92,7 +92,7 @@ def answer(_: Voice, db: str, step: str, execution_id: str = "e", key: str | Non
 
 def answer_all(_: Voice, db: str, effects: str, at: int | None = None) -> dict[str, Any]:
     """Run ``asking_all`` to its end, answering whatever it asks; with ``at`` until the store kills the process."""
-    store: Any = db if at is None else CrashingInbox(SqliteStore(db), at=at, before=False)
+    store: Any = db if at is None else CrashingInbox(open_store(db), at=at, before=False)
     wf = asking.asking_all()
     with Runtime(store, max_workers=3) as rt:
         result = rt.run(wf, {"effects": effects}, execution_id="e")

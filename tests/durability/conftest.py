@@ -25,8 +25,10 @@ def nursery(shared_nursery: Nursery) -> Iterator[Nursery]:
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> str:
-    """A place for a store."""
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place for a store: a file, or what ``ON_BOTH`` says."""
+    if getattr(request, "param", "sqlite") == "postgres":
+        return str(request.getfixturevalue("postgres"))
     return str(tmp_path / "ares.db")
 
 

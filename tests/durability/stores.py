@@ -3,10 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import pytest
+
 from ares.journal.protocol import Append, Store
 from tests.durability.traces import die
 
 T = TypeVar("T")
+
+#: For a test that is shown with both stores that outlast a process.
+ON_BOTH = pytest.mark.parametrize("db", ["sqlite", "postgres"], indirect=True)
 
 
 class StoreWrapper:

@@ -12,6 +12,7 @@ from ares import ExecutionStatus, ItemFailure, Runtime, WorkflowResult
 from tests.cli.command import forked
 from tests.durability import asking
 from tests.durability.nursery import DEADLINE, Child, Nursery
+from tests.durability.stores import ON_BOTH
 from tests.durability.traces import counted, traces
 
 New = Callable[..., Runtime]
@@ -63,6 +64,7 @@ def test_three_that_ask_the_same_at_once_are_each_given_their_own_answer_as_soon
     assert {lines[f"{step} begins"] for step in "abc"} == {2}  # one to ask, one with the answer
 
 
+@ON_BOTH
 def test_three_open_questions_survive_a_kill_and_are_answered_out_of_order_from_another_process(
     nursery: Nursery, db: str, effects: str
 ) -> None:
@@ -114,6 +116,7 @@ def test_the_second_question_of_a_sub_workflow_is_asked_anew(nursery: Nursery, d
     ]
 
 
+@ON_BOTH
 def test_one_that_rests_goes_on_when_another_process_answers(nursery: Nursery, db: str, effects: str) -> None:
     owner = nursery.start("submit_and_rest", workflow="asking_three", db=db, effects=effects, ids=["e"])
     owner.hear()

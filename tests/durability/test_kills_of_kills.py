@@ -15,6 +15,7 @@ import pytest
 from ares import ExecutionStatus, Runtime
 from tests.durability.flows import patient
 from tests.durability.nursery import Nursery
+from tests.durability.stores import ON_BOTH
 from tests.durability.test_crash_points import Scene, settled
 from tests.durability.traces import counted, traces
 
@@ -82,6 +83,7 @@ def test_a_rerun_that_is_killed_anywhere_goes_on_as_that_rerun(nursery: Nursery,
     assert at > 12
 
 
+@ON_BOTH
 def test_a_run_nested_in_a_step_goes_on_where_it_was(nursery: Nursery, db: str, effects: str) -> None:
     assert nursery.start("run_nesting", db=db, effects=effects).wait() == -9
 

@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+import psycopg
 import pytest
 
 import ares
 from ares import Approve, ExecutionStatus, Runtime, Workflow
 from ares.errors import ExecutionBusyError, LeaseLostError, StoreError
-from ares.stores.sqlite import SqliteStore
+from ares.stores.opening import open_store
 from tests.durability.flows import gated
 from tests.durability.nursery import DEADLINE, ROOT, Nursery
-from tests.durability.stores import StoreWrapper
+from tests.durability.stores import ON_BOTH, StoreWrapper
 from tests.durability.traces import Ran, counted, leave
 
 #: What is said of a lease that was lost.
@@ -38,7 +39,11 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def edit(db: str, statement: str, *values: object) -> None:
-    """Change a file by hand."""
+    """Change a store by hand."""
+    if "://" in db:
+        with psycopg.connect(db, options="-csearch_path=ares") as server:
+            server.execute(statement.encode())
+        return
     with closing(sqlite3.connect(db, timeout=DEADLINE)) as connection, connection:
         connection.execute(statement, values)
 
@@ -54,12 +59,13 @@ def opened(gate: str = "taken over") -> Workflow:
 
 
 def journal(db: str, execution_id: str = "e") -> list[tuple[int, str]]:
-    return [(entry.seq, entry.kind) for entry in SqliteStore(db).entries(execution_id)]
+    return [(entry.seq, entry.kind) for entry in open_store(db).entries(execution_id)]
 
 
 # --- an owner that was put aside -------------------------------------------------------------------------------------
 
 
+@ON_BOTH
 @pytest.mark.case("C033")
 @pytest.mark.parametrize("how", ["run", "submit"])
 def test_an_owner_that_was_stopped_past_its_lease_is_taken_over_and_writes_nothing_when_it_wakes(
@@ -107,6 +113,7 @@ def asks_when_told_to_end(wf: Workflow, begun: threading.Event) -> Workflow:
     return wf
 
 
+@ON_BOTH
 @pytest.mark.parametrize("durability", ["sync", "async", "best_effort"])
 def test_a_lease_that_somebody_deletes_ends_its_walks_and_they_can_be_resumed_at_once(
     db: str, again: New, durability: str
@@ -170,7 +177,7 @@ def test_an_end_that_was_stored_before_the_lease_was_lost_is_the_end(db: str, ag
 
     wf = Workflow("ends")
     wf.step(lambda: "done", id="step")
-    rt = again(Losing(SqliteStore(db)), lease_timeout=1.0)
+    rt = again(Losing(open_store(db)), lease_timeout=1.0)
 
     result = rt.run(wf) if how == "run" else rt.submit(wf).result(DEADLINE)
 
@@ -275,6 +282,7 @@ def test_a_dead_owner_in_another_pid_namespace_is_taken_over_by_its_counter_alon
 # --- an owner that lives ---------------------------------------------------------------------------------------------
 
 
+@ON_BOTH
 @pytest.mark.case("C032")
 def test_an_owner_that_works_hard_is_not_taken_over(nursery: Nursery, db: str, effects: str, again: New) -> None:
     owner = nursery.start("work_hard", db=db, effects=effects, lease_timeout=4.0)

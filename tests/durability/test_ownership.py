@@ -19,7 +19,7 @@ from ares.errors import ExecutionBusyError, StoreError
 from ares.stores.sqlite import SqliteStore
 from tests.durability.flows import gated
 from tests.durability.nursery import DEADLINE, Child, Nursery
-from tests.durability.stores import StoreWrapper
+from tests.durability.stores import ON_BOTH, StoreWrapper
 from tests.durability.traces import Ran, counted, traces
 
 New = Callable[..., Runtime]
@@ -256,6 +256,7 @@ def test_who_hears_of_the_end_finds_it_free(db: str, ran: Ran, again: New) -> No
     assert free == [ExecutionStatus.COMPLETED] * 20
 
 
+@ON_BOTH
 def test_a_ctrl_c_gives_back_what_it_stops(nursery: Nursery, db: str, effects: str) -> None:
     owner = nursery.start("interrupted_by_signal", db=db, effects=effects)
     assert owner.hear() == "at the gate"
@@ -338,6 +339,7 @@ def test_what_a_closed_runtime_left_is_free(db: str, again: New) -> None:
 # --- recover ---------------------------------------------------------------------------------------------------------
 
 
+@ON_BOTH
 def test_recover_takes_what_a_dead_process_left_and_what_it_never_began(
     nursery: Nursery, db: str, effects: str, again: New
 ) -> None:
@@ -394,6 +396,7 @@ def test_recover_names_what_it_leaves_and_ones_trouble_stops_no_other(db: str, r
     assert ran == []
 
 
+@ON_BOTH
 def test_of_two_that_recover_at_once_each_execution_goes_to_one(
     nursery: Nursery, db: str, tmp_path: Path, again: New
 ) -> None:

@@ -63,3 +63,23 @@ def as_nobody(work: Callable[[], None]) -> None:
 def open_files() -> int:
     """How many descriptors this process has open."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def in_child(work: Callable[[], object]) -> None:
+    """Run ``work`` in a forked child, where nothing of pytest must go on; its failure is this process's."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            import traceback
+
+            os.write(writer, traceback.format_exc().encode())
+        os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        story = told.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, story

@@ -1,30 +1,28 @@
 """Of two processes one leaves a request with a name. What holds in one process is in the suite of stores."""
 
-from pathlib import Path
-
 from ares.journal.owner import this_process
-from ares.stores.sqlite import SqliteStore
+from ares.stores.opening import open_store
 from tests.stores.children import finish, start
 from tests.stores.store_contract import new, rows
 
 
-def test_of_two_processes_exactly_one_leaves_each(tmp_path: Path) -> None:
+def test_of_two_processes_exactly_one_leaves_each(place: str) -> None:
     code = """
 import sys
-from ares.stores.sqlite import SqliteStore
+from ares.stores.opening import open_store
 
-store = SqliteStore(sys.argv[1])
+store = open_store(sys.argv[1])
 store.open()
 print("open", flush=True)
 sys.stdin.readline()
 print(",".join(str(n) for n in range(100) if store.request("e1", "answer", sys.argv[2], str(n))))
 store.close()
 """
-    store = SqliteStore(tmp_path / "a.db")
+    store = open_store(place)
     store.open()
     lease = store.start_lease(this_process())
     store.create(new(), lease, "RUNNING", rows(1))
-    children = [start(code, tmp_path / "a.db", name) for name in ("left", "right")]
+    children = [start(code, place, name) for name in ("left", "right")]
     for child in children:
         assert child.stdout is not None
         assert child.stdout.readline() == "open\n"

@@ -9,13 +9,12 @@ import functools
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
 
-from ares.journal.owner import describe
-from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, Lease, NewExecution, Owner, Request
+from ares.journal.protocol import Append, Claim, Entry, Lease, NewExecution, Owner, Request
 from ares.stores._rules import ENDED
 
 #: Rows of one INSERT: 6 values each, within the 999 variables that every build of SQLite allows. More rows at once save
@@ -279,41 +278,6 @@ def executions_before(
     return connection.execute(
         f"{_EXECUTION} WHERE {' AND '.join(conditions)} ORDER BY e.key DESC LIMIT ?", (*values, limit)
     ).fetchall()
-
-
-class Listing:
-    """Makes rows of one listing; each owner's process is looked for once."""
-
-    def __init__(self, is_gone: Callable[[Owner], bool]) -> None:
-        self._is_gone = is_gone
-        self._live: dict[int, bool] = {}
-        self._now = time.time_ns()
-
-    def row(self, raw: Sequence[Any]) -> ExecutionRow:
-        """The execution that a raw row tells of."""
-        (_, id_, workflow_id, version, status, parent_id, metadata, created_at, ended_at, error, last_seq, last_at,
-         requests, lease, beaten_at, *owner) = raw  # fmt: skip
-        holder = None if lease is None else Owner(*owner)
-        if holder is not None and lease not in self._live:
-            self._live[lease] = not self._is_gone(holder)
-        return ExecutionRow(
-            execution_id=id_,
-            workflow_id=workflow_id,
-            workflow_version=version,
-            status=status,
-            parent_id=parent_id,
-            metadata=json.loads(metadata),
-            created_at=created_at,
-            updated_at=created_at if last_at is None else last_at,
-            ended_at=ended_at,
-            error=error,
-            last_seq=last_seq or 0,
-            live=holder is not None and self._live[lease],
-            owner="" if holder is None else describe(holder),
-            age=max(0, self._now - beaten_at) / 1e9 if isinstance(beaten_at, int) else 0.0,
-            requests=requests,
-            lease=lease or 0,
-        )
 
 
 # --- requests ---

@@ -26,12 +26,11 @@ from ares.errors import (
 )
 from ares.journal.owner import is_gone as process_is_gone
 from ares.journal.protocol import Append, Claim, Entry, ExecutionRow, Lease, NewExecution, Owner, Request
+from ares.stores._listing import PAGE, Listing, list_rows
 from ares.stores._rules import ENDED, lost, unstored
 from ares.stores.sqlite import _appending, _faults, _rows
 from ares.stores.sqlite._database import Database
 
-#: Rows that a reader takes at a time; it holds no transaction between two pages.
-_PAGE = 500
 #: Executions and entries that one transaction of ``prune`` deletes at most: a few milliseconds' worth.
 _PRUNED_EXECUTIONS = 100
 _PRUNED_ENTRIES = 2_000
@@ -248,22 +247,14 @@ class SqliteStore:
     ) -> Sequence[ExecutionRow]:
         """As ``Store.executions``."""
         wanted = None if statuses is None else list(statuses)
-        pairs = (metadata or {}).items()
-        listing = _rows.Listing(process_is_gone)
-        rows: list[ExecutionRow] = []
-        before: int | None = None
-        while limit is None or len(rows) < limit:
-            # What the metadata leaves out is not known before it is read.
-            size = _PAGE if limit is None or pairs else min(_PAGE, limit - len(rows))
-            fetch = functools.partial(
+
+        def fetch(before: int | None, size: int) -> list[tuple[Any, ...]]:
+            select = functools.partial(
                 _rows.executions_before, before=before, statuses=wanted, workflow_id=workflow_id, limit=size
             )
-            page = self._database.read(fetch)
-            rows += [row for row in map(listing.row, page) if pairs <= row.metadata.items()]
-            if len(page) < size:
-                break
-            before = page[-1][0]
-        return rows[:limit]
+            return self._database.read(select)
+
+        return list_rows(fetch, metadata, limit)
 
     # --- the inbox ---
 
@@ -336,7 +327,7 @@ class SqliteStore:
         raw = _rows.execution_by_id(connection, execution_id)
         if raw is None:
             raise ExecutionNotFoundError(execution_id, self.name)
-        return _rows.Listing(process_is_gone).row(raw)
+        return Listing().row(raw)
 
     def _doom(self, before: int, above: int, connection: sqlite3.Connection) -> tuple[int, int]:
         """Delete some ended executions with keys above one; how many, and the last key looked at (0: there is none)."""
@@ -347,9 +338,9 @@ class SqliteStore:
 
     def _pages(self, key: int, after: int) -> Iterator[Entry]:
         while True:
-            page = self._database.read(functools.partial(_rows.entries_after, key=key, after=after, limit=_PAGE))
+            page = self._database.read(functools.partial(_rows.entries_after, key=key, after=after, limit=PAGE))
             yield from page
-            if len(page) < _PAGE:
+            if len(page) < PAGE:
                 return
             after = page[-1].seq
 
