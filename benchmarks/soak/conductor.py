@@ -44,7 +44,7 @@ def soak(plan: Plan, crew: Crew, faults: Mapping[str, Fault], moments: Iterator[
     reader = Runtime(plan.store)
     try:
         upcoming = next(moments, None)
-        while not _have_ended(reader, plan) and time.monotonic() < began + limit:
+        while not (has_ended := _have_ended(reader, plan)) and time.monotonic() < began + limit:
             crew.look()
             look_again = time.monotonic() + _LOOK
             while upcoming is not None and began + upcoming.at <= look_again:
@@ -64,7 +64,8 @@ def soak(plan: Plan, crew: Crew, faults: Mapping[str, Fault], moments: Iterator[
     executions = _at_rest(plan)
     crew.dismiss()
     effects, damaged = effects_in(plan.folder)
-    evidence = Evidence(tuple(executions), tuple(effects), tuple(crew.stops), (*crew.troubles, *damaged))
+    late = [] if has_ended else [f"not all had ended after {limit:g} s"]
+    evidence = Evidence(tuple(executions), tuple(effects), tuple(crew.stops), (*late, *crew.troubles, *damaged))
     return Soaked(evidence, seconds, struck)
 
 

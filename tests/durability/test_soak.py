@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,14 @@ def test_the_command_prints_what_happened_and_what_was_wrong() -> None:
     assert done.returncode == 0, done.stderr
     assert "1 processes, 2 executions of 2 steps: " in done.stdout
     assert done.stdout.endswith("4 effects, 0 of them again because they were not recorded yet\n0 violations\n")
+
+
+def test_what_has_not_ended_in_time_is_told(tmp_path: Path) -> None:
+    with closing(FilePlace(tmp_path)) as place:
+        plan = Plan(place.store, str(tmp_path), processes=1, executions=1, steps=1, seconds=0.5, lease_timeout=1.0)
+        soaked = play(place, plan, [], seed=0, limit=0.1)
+
+    assert violations(plan, soaked.evidence)[0] == "not all had ended after 0.1 s"
 
 
 def test_a_fault_that_there_is_not_is_refused_by_name(tmp_path: Path) -> None:
