@@ -348,7 +348,11 @@ class ExperienceCheckpoint:
 
 @attrs.frozen
 class ExecutionSummary:
-    """One execution in a listing. ``error`` is a line about why it failed."""
+    """One execution in a listing. ``error`` is a line about why it failed.
+
+    ``owner`` is who walks it, empty for nobody, and ``silent_for`` the seconds since that process gave its last sign,
+    by the wall clock; ``requests`` is how many answers and cancels are in that nobody has carried out yet.
+    """
 
     execution_id: str
     workflow_id: str
@@ -361,6 +365,8 @@ class ExecutionSummary:
     ended_at: datetime | None
     error: str
     owner: str
+    silent_for: float = 0.0
+    requests: int = 0
 
 
 @attrs.frozen

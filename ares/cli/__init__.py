@@ -3,6 +3,7 @@
 Only this package reads the environment (``ARES_STORE``), prints, handles signals and decides about exit codes.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from typer import Abort
 from typer.main import get_command
 
 from ares.cli.app import app
+from ares.cli.concealing import Concealed
 from ares.cli.exits import ExitCode
 from ares.cli.session import Session, asks_for_json
 
@@ -26,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    session = Session(asks_for_json(given))
+    session = Session(asks_for_json(given), Concealed([*given, os.environ.get("ARES_STORE", "")]))
     # Not app(): that would put an exception hook of typer's in the place of the program's.
     command = get_command(app)
     try:

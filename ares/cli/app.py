@@ -1,6 +1,5 @@
 """The commands and their options, and nothing of what they do."""
 
-from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
@@ -9,6 +8,7 @@ import typer
 from ares.cli import asking, reading, showing, upkeep, walking
 from ares.cli.durations import span, time_limit
 from ares.cli.exits import EPILOGUE
+from ares.cli.options import Id, IfExists, Json, Store, Target, Timeout
 from ares.cli.session import Session
 from ares.engine.options import Durability
 from ares.records import ExecutionStatus
@@ -30,33 +30,6 @@ routes_app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(routes_app, name="routes")
-
-
-class IfExists(StrEnum):
-    """What to do when the id is taken."""
-
-    ERROR = "error"
-    RESUME = "resume"
-
-
-Target = Annotated[
-    str,
-    typer.Argument(
-        metavar="TARGET",
-        help="path/to/file.py or package.module, with :name where the workflow is not called 'workflow'.",
-        show_default=False,
-    ),
-]
-Id = Annotated[str, typer.Argument(metavar="ID", help="The execution; write -- before one that begins with -.")]
-Store = Annotated[
-    str | None,
-    typer.Option("--store", metavar="FILE", envvar="ARES_STORE", help="The store's file.", show_default=False),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", show_default=False)]
-Timeout = Annotated[
-    str | None,
-    typer.Option("--timeout", metavar="TIME", help="How long it may walk: seconds, or like 15m.", show_default=False),
-]
 
 
 def _show_version(wanted: bool) -> None:
@@ -173,6 +146,16 @@ def resume(
     return walking.resume(session, wanted)
 
 
+@app.command()
+def recover(ctx: typer.Context, target: Target, *, store: Store = None, as_json: Json = False) -> int:
+    """Go on with all that processes left which are gone. Ends when that has ended or waits."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    from ares.cli import recovering
+
+    return recovering.recover(session, target, store)
+
+
 @app.command("list")
 def list_(
     ctx: typer.Context,
@@ -219,15 +202,31 @@ def events(
     ctx: typer.Context,
     id: Id,
     *,
-    after: Annotated[int, typer.Option(min=0, metavar="N", help="Only those numbered above N.")] = 0,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the execution ends or waits.")] = False,
+    after: Annotated[int, typer.Option(min=0, metavar="N", help="Only what is numbered above N.")] = 0,
     store: Store = None,
     as_json: Json = False,
 ) -> int:
     """Show the history of one execution, in order."""
     session: Session = ctx.obj
     session.begin(as_json=as_json)
-    return reading.events(session, store, id, after=after, follow=follow)
+    return reading.events(session, store, id, after=after)
+
+
+@app.command()
+def watch(
+    ctx: typer.Context,
+    id: Id,
+    *,
+    after: Annotated[int, typer.Option(min=0, metavar="N", help="Only what is numbered above N.")] = 0,
+    store: Store = None,
+    as_json: Json = False,
+) -> int:
+    """Follow the events of one execution, whichever process walks it, until it ends, waits, or nobody walks it."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    from ares.cli import watching
+
+    return watching.watch(session, store, id, after=after)
 
 
 @app.command()
@@ -314,6 +313,27 @@ def plugins(
     from ares.cli.plugins import plugins
 
     return plugins(session, target, store, installed=installed)
+
+
+@app.command()
+def doctor(
+    ctx: typer.Context,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TARGET]", help="As for run: what importing it does, and its plugins.", show_default=False
+        ),
+    ] = None,
+    *,
+    store: Store = None,
+    as_json: Json = False,
+) -> int:
+    """Say whether the host, the store and the target are as they should be. Changes nothing."""
+    session: Session = ctx.obj
+    session.begin(as_json=as_json)
+    from ares.cli.doctor import doctor
+
+    return doctor(session, target, store)
 
 
 @routes_app.command()

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from ares.cli.concealing import without_password
 from ares.cli.documents import jsonable
 from ares.cli.session import Session
 from ares.cli.store import existing_store
@@ -56,7 +57,7 @@ def _parsed(data: str) -> Any:
 def command(name: str, execution_id: str, *more: str, store: str) -> str:
     """A command about the questions of an execution, as a shell takes it."""
     dashes = ["--"] if execution_id.startswith("-") else []
-    return shlex.join(["ares", name, *more, "--store", store, *dashes, execution_id])
+    return shlex.join(["ares", name, *more, "--store", without_password(store), *dashes, execution_id])
 
 
 def questions(session: Session, store: str | None, execution_id: str | None) -> int:

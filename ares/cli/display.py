@@ -9,11 +9,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ares.cli.session import Session
 from ares.cli.text import plain, whole_seconds
-from ares.engine.execution import Execution
 from ares.records import Progress
 
 if TYPE_CHECKING:
@@ -31,8 +30,17 @@ _LINE_EVERY = 5.0
 _NAMED = 3
 
 
+class Watched(Protocol):
+    """What a display asks: an ``Execution``, or several as if they were one."""
+
+    id: str
+
+    def progress(self) -> Progress | None:
+        """How far it is; None before it has begun."""
+
+
 @contextlib.contextmanager
-def watching(session: Session, execution: Execution, beginning: str) -> Iterator[None]:
+def watching(session: Session, execution: Watched, beginning: str) -> Iterator[None]:
     """Show how an execution gets on, until the context ends; nothing with ``--json``.
 
     Args:
@@ -53,7 +61,7 @@ def watching(session: Session, execution: Execution, beginning: str) -> Iterator
 # --- a terminal -----------------------------------------------------------------------------------------------
 
 
-def _live(session: Session, execution: Execution) -> AbstractContextManager[Any]:
+def _live(session: Session, execution: Watched) -> AbstractContextManager[Any]:
     from rich.live import Live
 
     picture = _Picture(execution)
@@ -71,7 +79,7 @@ def _live(session: Session, execution: Execution) -> AbstractContextManager[Any]
 class _Picture:
     """Draws one moment of a walk."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Watched) -> None:
         from rich.spinner import Spinner
 
         self._execution = execution
@@ -108,7 +116,7 @@ class _Picture:
 class _Watcher:
     """A thread that says when an execution has begun and, where there is no live display, how it gets on."""
 
-    def __init__(self, session: Session, execution: Execution, beginning: str, *, says_lines: bool) -> None:
+    def __init__(self, session: Session, execution: Watched, beginning: str, *, says_lines: bool) -> None:
         self._session = session
         self._execution = execution
         self._lock = threading.Lock()

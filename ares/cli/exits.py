@@ -27,7 +27,8 @@ class ExitCode(IntEnum):
 #: The end of the help. ``\b`` keeps the lines of the paragraph that it begins.
 EPILOGUE = """\b
 Exit codes:
-  0    completed; of other commands than run and resume: done
+  0    completed; of commands other than run, resume, recover and
+       watch: done
   1    failed, timed out included; the store failed
   2    usage or definition error: an unknown target, a bad input,
        a missing store, an id that is not there

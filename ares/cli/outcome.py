@@ -5,7 +5,7 @@ everything about the run itself to stderr.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -16,6 +16,7 @@ from ares.cli.exits import code_of_status, said
 from ares.cli.session import Session
 from ares.cli.text import counted, long, seconds, shown
 from ares.engine.results import WorkflowResult
+from ares.questions import Question
 from ares.records import StepResult, StepStatus
 from ares.workflow import Workflow
 
@@ -102,7 +103,9 @@ def _say(session: Session, workflow: Workflow, result: WorkflowResult, failures:
     _say_what_failed(session, result, failures)
     for warning in result.warnings:
         session.note(("warning: ", "yellow"), long(warning))
-    _say_what_was_asked(session, result)
+    say_questions(session, result.interrupts)
+    for path in result.rejected[:LISTED]:
+        session.note((path, "bold"), " was rejected")
     status = str(result.status)
     session.note((status.lower(), STYLES.get(status, "")), f" in {seconds(result.duration)}")
 
@@ -116,13 +119,12 @@ def _say_what_failed(session: Session, result: WorkflowResult, failures: Failure
         session.note(long(said(result.error)))
 
 
-def _say_what_was_asked(session: Session, result: WorkflowResult) -> None:
-    for question in result.interrupts[:LISTED]:
+def say_questions(session: Session, questions: Sequence[Question]) -> None:
+    """Say what an execution waits for."""
+    for question in questions[:LISTED]:
         session.note((question.path, "bold cyan"), " asks: ", long(question.message))
-    if len(result.interrupts) > LISTED:
-        session.note(f"and {counted(len(result.interrupts) - LISTED, 'question')} more")
-    for path in result.rejected[:LISTED]:
-        session.note((path, "bold"), " was rejected")
+    if len(questions) > LISTED:
+        session.note(f"and {counted(len(questions) - LISTED, 'question')} more")
 
 
 def result_document(result: WorkflowResult, failures: Failures, go_on: str) -> dict[str, Any]:

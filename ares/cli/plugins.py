@@ -18,13 +18,11 @@ from ares.cli.exits import ExitCode
 from ares.cli.session import Session
 from ares.cli.store import existing_store
 from ares.cli.target import load
+from ares.cli.trial import try_out
 from ares.errors import RegistrationError, UsageError
 from ares.plugin import RuntimePlugin
 from ares.runtime import Runtime
 from ares.runtime.installed import InstalledPlugin, installed_plugins
-
-#: Seconds that the plugins have to stop.
-_STOP_SECONDS = 5.0
 
 #: What is shown of a plugin that there is none of, because it could not be made.
 _NOT_MADE = "not loaded"
@@ -69,23 +67,15 @@ def plugins(session: Session, target: str | None, store: str | None, *, installe
     with tempfile.TemporaryDirectory(prefix="ares-plugins-") as folder:
         place = existing_store(store) if store else str(Path(folder) / "ares.db")
         runtime = Runtime(place, plugins=made.plugins) if target is None else load(target).runtime(place)
-        try:
-            try:
-                runtime.start()
-                problem = ""
-            except ExceptionGroup as error:
-                problem = str(error)
-            health, order = runtime.health(), runtime.bus.hook_order()
-        finally:
-            runtime.close(_STOP_SECONDS)
-    origins = _origins(dict(zip(health, runtime.bus.plugins, strict=True)), made.origins)
-    lines = [*(_line(each, origins[name]) for name, each in health.items()), *made.broken]
-    session.document = _document(lines, order, problem)
+        tried = try_out(runtime)
+    origins = _origins(dict(zip(tried.health, runtime.bus.plugins, strict=True)), made.origins)
+    lines = [*(_line(each, origins[name]) for name, each in tried.health.items()), *made.broken]
+    session.document = _document(lines, tried.order, tried.problem)
     if not session.as_json:
-        _say(session, lines, order, problem)
+        _say(session, lines, tried.order, tried.problem)
         if found and not installed:
             session.note(f"installed, and shown with --installed: {', '.join(each.name for each in found)}")
-    is_well = not problem and all(each.state == PluginState.RUNNING for each in lines)
+    is_well = not tried.problem and all(each.state == PluginState.RUNNING for each in lines)
     return 0 if is_well else ExitCode.FAILED
 
 

@@ -1,11 +1,9 @@
-"""The commands that only read: ``list``, ``events`` and ``graph``; ``show`` is beside them in ``showing``.
+"""The commands that only read: ``list``, ``events`` and ``graph``; ``show`` and ``watch`` have modules of their own.
 
 They look at a store without opening it for writing, start nothing, and hold nothing between two looks, so they can be
 repeated at any rate beside whoever writes, and work on a file that cannot be written.
 """
 
-import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,8 +20,6 @@ from ares.runtime import Runtime
 from ares.runtime.checks import check_id
 from ares.workflow import mermaid
 
-#: Seconds between two looks of ``events --follow``.
-_POLL = 0.2
 #: Characters of what an event says, in a table.
 _SAID = 300
 
@@ -82,37 +78,30 @@ def summary_document(summary: ExecutionSummary) -> dict[str, Any]:
 # --- events ---------------------------------------------------------------------------------------------------
 
 
-def events(session: Session, store: str | None, execution_id: str, *, after: int, follow: bool) -> int:
-    """Show what happened in one execution, in order."""
+def events(session: Session, store: str | None, execution_id: str, *, after: int) -> int:
+    """Show what happened in one execution so far, in order."""
     runtime = Runtime(existing_store(store))
     check_id(execution_id)
-    found = _events(runtime, execution_id, after, follow=follow)
+    found = runtime.stored_events(execution_id, after)
     if session.as_json:
-        session.document = {"execution_id": execution_id, "events": [_event_document(event) for event in found]}
+        session.document = {"execution_id": execution_id, "events": [event_document(event) for event in found]}
         return 0
     for event in found:
-        payload = dict(event.payload)
-        path = payload.pop("path", "")
-        time = f"{event.timestamp.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z"
-        said = cut(pairs(payload), _SAID)
-        session.out.line(f"{event.seq:>6}  {time}  {event.type:<20}  ", (str(path), "bold"), "  ", said)
+        session.out.line(*event_line(event))
     return 0
 
 
-def _events(runtime: Runtime, execution_id: str, after: int, *, follow: bool) -> Iterator[Event]:
-    pause = threading.Event()
-    while True:
-        # Asked before the events are read: what ends it is among them.
-        is_over = runtime.summary(execution_id).status not in (ExecutionStatus.RUNNING, ExecutionStatus.PENDING)
-        for event in runtime.stored_events(execution_id, after):
-            after = event.seq or after
-            yield event
-        if is_over or not follow:
-            return
-        pause.wait(_POLL)
+def event_line(event: Event) -> tuple[Part, ...]:
+    """An event on a line."""
+    payload = dict(event.payload)
+    path = payload.pop("path", "")
+    time = f"{event.timestamp.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z"
+    said = cut(pairs(payload), _SAID)
+    return f"{event.seq:>6}  {time}  {event.type:<20}  ", (str(path), "bold"), "  ", said
 
 
-def _event_document(event: Event) -> dict[str, Any]:
+def event_document(event: Event) -> dict[str, Any]:
+    """An event as JSON."""
     return {
         "seq": event.seq,
         "time": event.timestamp.isoformat(),

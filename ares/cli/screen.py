@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TextIO
 
+from ares.cli.concealing import Concealed
 from ares.cli.text import plain
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ _GAP = "  "
 class Screen:
     """Prints lines to a stream; in colours when that is a terminal, which ``NO_COLOR`` and ``TERM`` may forbid."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, concealed: Concealed | None = None) -> None:
         self.stream = stream
+        self._concealed = concealed or Concealed()
         self.is_terminal = stream.isatty()
 
     @cached_property
@@ -37,23 +39,26 @@ class Screen:
     def line(self, *parts: Part) -> None:
         """Print one line, as long as it is: a path that was cut could not be used."""
         if not self.is_terminal:
-            print("".join(plain(_text(part)) for part in parts), file=self.stream, flush=True)
+            print("".join(self._harmless(part) for part in parts), file=self.stream, flush=True)
             return
         from rich.text import Text
 
-        styled = ((plain(p[0]), p[1]) if isinstance(p, tuple) else plain(p) for p in parts)
+        styled = ((self._harmless(part), _style(part)) for part in parts)
         self.console.print(Text.assemble(*styled), soft_wrap=True)
 
     def table(self, headings: Sequence[str], rows: Sequence[Sequence[Part]]) -> None:
         """Print rows in columns, a line each. On a terminal what does not fit its width is cut off at the right."""
         lines: list[list[tuple[str, str]]] = [[(heading, "bold") for heading in headings]]
-        lines += [[(plain(_text(cell)), _style(cell)) for cell in row] for row in rows]
+        lines += [[(self._harmless(cell), _style(cell)) for cell in row] for row in rows]
         widths = [max(_width(cells[column][0]) for cells in lines) for column in range(len(headings))]
         room = shutil.get_terminal_size().columns if self.is_terminal else None
         for cells in lines:
             while cells and not cells[-1][0]:
                 cells.pop()  # no blanks at the end of a line
             self.line(*_fitted(cells, widths, room))
+
+    def _harmless(self, part: Part) -> str:
+        return plain(self._concealed.text(_text(part)))
 
 
 def _fitted(cells: list[tuple[str, str]], widths: list[int], room: int | None) -> list[Part]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, TextIO
 
+from ares.cli.concealing import Concealed
 from ares.cli.exits import ExitCode, code_of_error, message_of
 from ares.cli.screen import Part, Screen
 
@@ -32,10 +33,16 @@ def asks_for_json(arguments: Sequence[str]) -> bool:
 
 
 class Session:
-    """What the commands and ``main`` share."""
+    """What the commands and ``main`` share.
 
-    def __init__(self, as_json: bool) -> None:
+    Args:
+        as_json: whether the command line asks for JSON.
+        concealed: what nothing that is said may hold.
+    """
+
+    def __init__(self, as_json: bool, concealed: Concealed | None = None) -> None:
         self.as_json = as_json
+        self._concealed = concealed or Concealed()
         self.debug = False
         #: 0: silent, 1: INFO, 2: DEBUG.
         self.verbosity = 0
@@ -46,8 +53,8 @@ class Session:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
-        self.out = Screen(sys.stdout or _nowhere())
-        self.err = Screen(sys.stderr or _nowhere())
+        self.out = Screen(sys.stdout or _nowhere(), concealed)
+        self.err = Screen(sys.stderr or _nowhere(), concealed)
 
     def begin(self, *, as_json: bool) -> None:
         """A command starts. Before it runs anything of the user's, stdout is set apart for the document."""
@@ -73,9 +80,16 @@ class Session:
         if self.verbosity:
             from loguru import logger
 
+            level = "INFO" if self.verbosity == 1 else "DEBUG"
             logger.remove()
-            logger.add(self.err.stream, level="INFO" if self.verbosity == 1 else "DEBUG")
+            if self._concealed:
+                logger.add(self._log, level=level, colorize=self.err.is_terminal)
+            else:
+                logger.add(self.err.stream, level=level)
             logger.enable("ares")
+
+    def _log(self, line: str) -> None:
+        print(self._concealed.text(line), end="", file=self.err.stream, flush=True)
 
     @contextlib.contextmanager
     def stopping(self) -> Iterator[None]:
@@ -94,6 +108,11 @@ class Session:
             for each, handler in before.items():
                 signal.signal(each, handler)
 
+    def hear_no_more(self) -> None:
+        """Ctrl-C was heard, and what it asks for is under way: another one changes nothing."""
+        with contextlib.suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
     @property
     def stop_code(self) -> int:
         """The exit code of a command that was interrupted: 130 by Ctrl-C."""
@@ -108,7 +127,7 @@ class Session:
     def fail(self, error: BaseException) -> int:
         """Say why the command ends, in one line, and give the exit code."""
         if self.debug:
-            traceback.print_exception(error, file=self.err.stream)
+            self._log("".join(traceback.format_exception(error)))
         code, message = code_of_error(error), message_of(error)
         self.document = {"error": {"type": type(error).__name__, "message": message, "exit_code": int(code)}}
         self.note(message)
@@ -121,7 +140,7 @@ class Session:
             code = self.interrupted()
         with contextlib.suppress(OSError):  # nobody listens any more
             if self.as_json and self.document is not None:
-                print(json.dumps(self.document), file=self._machine or sys.stdout, flush=True)
+                print(json.dumps(self._concealed.document(self.document)), file=self._machine or sys.stdout, flush=True)
             if self._machine is not None:
                 self._machine.close()
         if code > 128:

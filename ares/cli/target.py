@@ -17,6 +17,7 @@ from typing import Any
 
 import attrs
 
+from ares.cli.concealing import without_password
 from ares.cli.exits import said
 from ares.errors import UsageError
 from ares.runtime import Runtime
@@ -40,7 +41,7 @@ class Program:
         """The Runtime to run it on: of the target's own making where it defines ``runtime(store)``.
 
         Args:
-            store: the store's file or ``":memory:"``.
+            store: the store's file or URL, or ``":memory:"``.
             options: further arguments of ``Runtime``; None: not given.
 
         Raises:
@@ -55,7 +56,7 @@ class Program:
         try:
             made = self._make(store)
         except Exception as error:
-            raise UsageError(f"runtime({store!r}) of {self.target} raised {said(error)}") from error
+            raise UsageError(f"runtime({without_password(store)!r}) of {self.target} raised {said(error)}") from error
         if not isinstance(made, Runtime):
             raise UsageError(f"runtime(store) of {self.target} gives {described(made)}, not a Runtime")
         return made

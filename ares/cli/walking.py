@@ -4,14 +4,13 @@ The walk has the main thread, so that Ctrl-C finds it there and ends it in good 
 another. However it ends, the last thing said is how to go on.
 """
 
-import contextlib
 import shlex
-import signal
 from collections.abc import Callable
 
 import attrs
 
 from ares.cli.asking import command
+from ares.cli.concealing import without_password
 from ares.cli.display import watching
 from ares.cli.inputs import read_inputs
 from ares.cli.outcome import report
@@ -82,12 +81,17 @@ class _Walk:
 
     def how_to_go_on(self, status: ExecutionStatus) -> str:
         """The command that goes on with it; empty when nothing is kept, or nothing left to do."""
-        if self.store == IN_PROCESS or status is ExecutionStatus.COMPLETED:
-            return ""
-        reopen = ["--reopen"] if status is ExecutionStatus.CANCELLED else []
-        names = [self.execution_id, self.target]
-        dashes = ["--"] if any(name.startswith("-") for name in names) else []
-        return shlex.join(["ares", "resume", *reopen, "--store", self.store, *dashes, *names])
+        return how_to_go_on(self.execution_id, status, self.target, self.store)
+
+
+def how_to_go_on(execution_id: str, status: ExecutionStatus, target: str, store: str) -> str:
+    """The command that goes on with an execution; empty when nothing is kept, or nothing left to do."""
+    if store == IN_PROCESS or status is ExecutionStatus.COMPLETED:
+        return ""
+    reopen = ["--reopen"] if status is ExecutionStatus.CANCELLED else []
+    names = [execution_id, target]
+    dashes = ["--"] if any(name.startswith("-") for name in names) else []
+    return shlex.join(["ares", "resume", *reopen, "--store", without_password(store), *dashes, *names])
 
 
 def run(session: Session, wanted: Run) -> int:
@@ -106,7 +110,11 @@ def run(session: Session, wanted: Run) -> int:
             workflow, inputs, execution_id=execution_id, if_exists=wanted.if_exists, timeout=wanted.timeout
         )
 
-    kept = "nothing is kept: there is no --store and no ARES_STORE" if store == IN_PROCESS else f"store {store}"
+    kept = (
+        "nothing is kept: there is no --store and no ARES_STORE"
+        if store == IN_PROCESS
+        else f"store {without_password(store)}"
+    )
     said = f"running {workflow.id!r} as {execution_id} ({kept})"
     return _walk(_Walk(session, runtime, workflow, execution_id, wanted.target, store, begin, said))
 
@@ -132,7 +140,7 @@ def resume(session: Session, wanted: Resume) -> int:
             timeout=wanted.timeout,
         )
 
-    said = f"resuming {execution_id} of {workflow.id!r} (store {store})"
+    said = f"resuming {execution_id} of {workflow.id!r} (store {without_password(store)})"
     return _walk(_Walk(session, runtime, workflow, execution_id, wanted.target, store, begin, said))
 
 
@@ -156,8 +164,7 @@ def _walk(walk: _Walk) -> int:
 def _interrupted(walk: _Walk) -> int:
     """The walk was ended by Ctrl-C, and what it had is committed."""
     session = walk.session
-    with contextlib.suppress(ValueError):  # not the main thread
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    session.hear_no_more()
     walk.runtime.close(_CLOSE_SECONDS)
     go_on = walk.how_to_go_on(ExecutionStatus.INTERRUPTED)
     session.note(f"interrupted; go on with: {go_on}" if go_on else "interrupted; nothing was kept")

@@ -166,6 +166,11 @@ class Runtime:
             self.bus.stop(0)  # it never started, but may have subscriptions
 
     @property
+    def max_workers(self) -> int:
+        """How many steps run at once."""
+        return self._limits.max_workers
+
+    @property
     def bus(self) -> PluginBus:
         """Where its plugins live and events pass. In the child of a fork there is another one."""
         return self._plugins.bus
@@ -339,10 +344,13 @@ class Runtime:
             notices.say("WARNING", "execution {}: {}", result.execution_id, warning)
         return result
 
-    def recover(self) -> Recovery:
+    def recover(self, workflows: Iterable[Workflow] = ()) -> Recovery:
         """Take up every execution that nobody walks and whose workflow is in ``workflows=``: those that have begun, or
         were submitted, and those that wait, once an answer or a cancel is in. Each goes to one process, however many
         try.
+
+        Args:
+            workflows: take up those of these, too.
 
         Returns:
             At once: those that go on here, and why others do not.
@@ -350,7 +358,7 @@ class Runtime:
         Raises:
             StoreError: the store cannot be read.
         """
-        return recover(self, self._engine(), self._workflows)
+        return recover(self, self._engine(), (*self._workflows, *workflows))
 
     # --- from outside -----------------------------------------------------------------------------------
 

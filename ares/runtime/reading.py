@@ -182,4 +182,6 @@ def _summary(row: ExecutionRow) -> ExecutionSummary:
         ended_at=None if row.ended_at is None else instant(row.ended_at),
         error=row.error,
         owner=row.owner if row.live else "",
+        silent_for=row.age if row.live else 0.0,
+        requests=row.requests,
     )

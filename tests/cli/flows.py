@@ -32,6 +32,11 @@ def wait_for_cancel(ctx: StepContext) -> None:
         threading.Event().wait(0.01)
 
 
+def lines_of(file: Path) -> list[str]:
+    """The lines that were left."""
+    return file.read_text().splitlines()
+
+
 def leave_line(file: Path, line: str) -> None:
     """Append a line in one write."""
     with file.open("ab", buffering=0) as lines:
@@ -176,6 +181,29 @@ def crash(unless: Path) -> str:
     if not unless.exists():
         os.kill(os.getpid(), signal.SIGKILL)
     return "survived"
+
+
+fates = Workflow("fates", inputs={"marks": Path, "fate": str})
+
+
+@fates.step
+def dies_once(ctx: StepContext, marks: Path, fate: str) -> str:
+    """Its first process is killed."""
+    leave_line(marks, ctx.execution_id)
+    if lines_of(marks).count(ctx.execution_id) == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return fate
+
+
+@fates.step
+def meets(ctx: StepContext, dies_once: str, marks: Path) -> str:
+    if dies_once == "fails":
+        raise ValueError("no good")
+    if dies_once == "waits":
+        ctx.interrupt("go", "Go on?")
+    if dies_once == "lasts":
+        wait_for_file(marks.with_name("go"))
+    return dies_once
 
 
 # --- what is shown --------------------------------------------------------------------------------------------

@@ -154,10 +154,6 @@ def test_events_can_be_asked_for_from_a_number_on(read_from: Reading) -> None:
     assert found[0]["seq"] == 4
 
 
-def test_following_what_has_ended_ends(read_from: Reading) -> None:
-    assert read_from("events", "failed", "--follow").out == read_from("events", "failed").out
-
-
 # --- whatever the data hold -----------------------------------------------------------------------------------
 
 
@@ -203,7 +199,7 @@ def test_reading_leaves_no_trace_in_the_folder(folder: Path, tmp_path: Path) -> 
     shutil.copy(folder / "a.db", tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
 
-    for words in (["list"], ["show", "done"], ["events", "done"]):
+    for words in (["list"], ["show", "done"], ["events", "done"], ["watch", "done"]):
         assert forked(*words, "--store", "a.db", cwd=tmp_path).code == 0
 
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
@@ -224,7 +220,7 @@ def test_a_file_that_cannot_be_written_can_be_read(
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     store = str(locked_folder / "a.db")
 
-    for words in (["list"], ["show", "done"], ["events", "done"]):
+    for words in (["list"], ["show", "done"], ["events", "done"], ["watch", "done"]):
         assert forked(*words, "--store", store, cwd=elsewhere).code == 0
     if not ROOT_USER:  # whom no mode of a file keeps from writing
         ended = forked("cancel", "failed", "--store", store, cwd=elsewhere)
@@ -258,7 +254,7 @@ def test_no_id_reaches_beyond_the_store(tmp_path: Path) -> None:
         ended = forked("run", flow("completes"), "--store", "a.db", f"--id={name}", cwd=inner)
         assert ended.code == 2, name
         assert len(ended.said) == 1
-        for command in ("show", "events", "cancel"):
+        for command in ("show", "events", "watch", "cancel"):
             assert forked(command, "--store", "a.db", "--", name, cwd=inner).code == 2
 
     assert listing(tmp_path) == before

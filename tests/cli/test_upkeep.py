@@ -132,6 +132,8 @@ def test_polling_keeps_no_old_snapshot_of_a_file_that_grows(tmp_path: Path) -> N
     inputs = ("-i", "count=5000", "-i", "size=10240")
     writer: subprocess.Popen[str] = start("run", flow("bulk"), "--store", store, "--id", "x", *inputs, cwd=tmp_path)
     wait_until(lambda: store.exists() and store.stat().st_size > 0, "the store")
+    wait_until(lambda: forked("show", "x", "--store", store, cwd=tmp_path).code == 0, "the execution")
+    watcher: subprocess.Popen[str] = start("watch", "x", "--store", store, "--json", cwd=tmp_path)
     largest, polls = 0, 0
 
     while writer.poll() is None:
@@ -140,28 +142,13 @@ def test_polling_keeps_no_old_snapshot_of_a_file_that_grows(tmp_path: Path) -> N
         largest = max(largest, wal.stat().st_size if wal.exists() else 0)
 
     assert finish(writer).code == 0
+    watched = finish(watcher)
+    assert watched.code == 0
+    assert [event["seq"] for event in watched.document["events"]] == list(range(1, 5_005))
     assert polls > 2
     assert largest < 16 * 2**20
     assert not wal.exists() or wal.stat().st_size == 0
     assert Runtime(store).summary("x").status is ExecutionStatus.COMPLETED
-
-
-def test_following_the_events_of_another_process_ends_with_it(tmp_path: Path) -> None:
-    marks, go = tmp_path / "marks", tmp_path / "go"
-    inputs = ("-i", f"marks={marks}", "-i", f"go={go}")
-    writer: subprocess.Popen[str] = start("run", flow("alone"), "--store", "a.db", "--id", "x", *inputs, cwd=tmp_path)
-    wait_until(lambda: lines_of(marks), "the step to run")
-    watcher: subprocess.Popen[str] = start("events", "x", "--follow", "--store", "a.db", cwd=tmp_path)
-    assert watcher.stdout is not None
-    lines = [watcher.stdout.readline()]
-
-    go.touch()
-    lines += watcher.stdout.readlines()
-
-    assert finish(watcher).code == 0
-    assert finish(writer).code == 0
-    types = [line.split()[3] for line in lines]
-    assert types == ["workflow.started", "step.started", "step.completed", "workflow.completed"]
 
 
 def test_what_is_shown_of_a_live_run_names_its_owner(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -67,6 +68,17 @@ def test_the_clock_of_these_tests_is_no_other_than_it_is_set_to(
 
     assert later_wall - wall == pytest.approx(ahead + later_monotonic - monotonic, abs=60.0)
     assert 0.0 <= later_monotonic - monotonic < 2 * DEADLINE
+
+
+def test_where_nothing_compiles_there_is_no_such_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="needs a C compiler, and there is none"):
+        WallClock(tmp_path)
+
+    (tmp_path / "cc").write_text("#!/bin/sh\necho 'no such target' >&2\nexit 1\n")
+    (tmp_path / "cc").chmod(0o755)
+    with pytest.raises(UsageError, match="cannot be made here: no such target"):
+        WallClock(tmp_path)
 
 
 @pytest.mark.parametrize("whose", ["all", "the owner's", "the taker's"])

@@ -23,6 +23,7 @@ import os, signal, sys, threading, time
 from ares.errors import *
 from ares.journal.protocol import NewExecution
 from ares.journal.writer import StoreJournal
+from ares.postbox import Latch
 from ares.stores.sqlite import SqliteStore
 
 path = sys.argv[1]
@@ -63,7 +64,7 @@ journal = StoreJournal(SqliteStore(path, synchronous="NORMAL"))
 journal.start()
 logs = [begin(journal, f"e{n}") for n in range(4)]
 mine = begin(journal, "main")
-stop, ready = threading.Event(), threading.Event()
+stop, ready = threading.Event(), Latch()  # the latch is set where a Ctrl-C strikes
 counts = [0] * 4
 handed = []
 
@@ -74,7 +75,7 @@ def work(number):
 
 def hail():
     main = threading.main_thread().ident
-    ready.wait()
+    ready.wait(60)
     for _ in range(400):
         signal.pthread_kill(main, signal.SIGINT)
         stop.wait(0.003)
