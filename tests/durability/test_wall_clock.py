@@ -104,6 +104,7 @@ def test_nothing_is_taken_over_because_a_clock_jumped(
     assert traces(effects) == ["step 1", "step 2", "through the gate", "step 3"]
 
 
+@pytest.mark.case("C045")
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 def test_nothing_is_due_early_or_late_because_a_clock_jumped(
     clocked: Nursery, clock: WallClock, db: str, ahead: float
