@@ -3,10 +3,12 @@
 import argparse
 import tempfile
 from collections import Counter
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
+from ares.errors import UsageError
 from benchmarks.soak.conductor import Soaked
-from benchmarks.soak.places import FilePlace
+from benchmarks.soak.places import FilePlace, Place, ServerPlace
 from benchmarks.soak.plan import Plan, Timing
 from benchmarks.soak.proof import violations
 from benchmarks.soak.stage import NAMES, play
@@ -29,6 +31,7 @@ def add_options(group: argparse._ArgumentGroup) -> None:
         help="what goes wrong, about every so many seconds (kill:1); may be given more than once: "
         + "; ".join(f"{name}: {what}" for name, what in NAMES.items()),
     )
+    group.add_argument("--postgres", action="store_true", help="on a PostgreSQL server of its own, not in a file")
     group.add_argument("--seed", type=int, default=0, help="of the moments and victims (0)")
     group.add_argument(
         "--limit", type=float, default=600.0, help="seconds after which what has not ended is stuck (600)"
@@ -45,10 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Soak, judge and print. Returns how many violations there were.
 
     Raises:
-        UsageError: a fault that there is not, or not here.
+        UsageError: a fault, or a server, that there is not, or not here.
     """
     timings = [Timing.parse(text) for text in arguments.fault or ["kill:1"]]
-    with tempfile.TemporaryDirectory(prefix="ares-soak-") as folder, closing(FilePlace(folder)) as place:
+    with tempfile.TemporaryDirectory(prefix="ares-soak-") as folder, _place(folder, arguments.postgres) as place:
         plan = Plan(
             store=place.store,
             folder=folder,
@@ -62,6 +65,22 @@ def run(arguments: argparse.Namespace) -> int:
     found = violations(plan, soaked.evidence)
     print("\n".join([*report(plan, soaked), f"{len(found)} violations", *found[:_SHOWN]]))
     return len(found)
+
+
+@contextmanager
+def _place(folder: str, on_server: bool) -> Iterator[Place]:
+    if on_server:
+        from tests.postgres import Server  # needs optional packages
+
+        try:
+            server = Server(is_durable=True)
+        except FileNotFoundError as error:
+            raise UsageError(str(error)) from error
+        with closing(server):
+            yield ServerPlace(server, server.url())
+    else:
+        with closing(FilePlace(folder)) as place:
+            yield place
 
 
 def report(plan: Plan, soaked: Soaked) -> list[str]:

@@ -4,7 +4,7 @@ import contextlib
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from ares.testing import ChildProcess, Nursery
 from ares.testing.processes import Line
@@ -118,3 +118,28 @@ class ClockJump:
     def lift(self) -> None:
         """See ``Fault``."""
         self._clock.set_ahead(0.0)
+
+
+class Outage:
+    """A server is away: it is stopped hard, and started again.
+
+    Args:
+        stop: takes it away at once, however much it has to do.
+        start: brings it back.
+    """
+
+    def __init__(self, stop: Callable[[], Any], start: Callable[[], Any]) -> None:
+        self._stop = stop
+        self._start = start
+        self._is_away = False
+
+    def strike(self, draw: float) -> None:  # noqa: ARG002 - there is no choice
+        """See ``Fault``."""
+        self._stop()
+        self._is_away = True
+
+    def lift(self) -> None:
+        """See ``Fault``."""
+        if self._is_away:
+            self._start()
+            self._is_away = False

@@ -8,7 +8,7 @@ from typing import Protocol
 from ares.errors import UsageError
 from ares.testing import Nursery
 from benchmarks.soak.disk import mount_small_disk, unmount
-from benchmarks.soak.faults import Fault, FileLock, FullDisk
+from benchmarks.soak.faults import Fault, FileLock, FullDisk, Outage
 
 #: Megabytes of the disk that can be full: room for ten times what is asked for by default.
 _DISK = 256
@@ -32,9 +32,6 @@ class Place(Protocol):
 
     def damage(self) -> list[str]:
         """What is wrong with what it left on the disk, in words. Nobody uses it any more."""
-
-    def close(self) -> None:
-        """Let go of what it needed. Idempotent."""
 
 
 class FilePlace:
@@ -66,7 +63,37 @@ class FilePlace:
         return [] if found == ["ok"] else [f"the file is damaged: {each}" for each in found]
 
     def close(self) -> None:
-        """See ``Place``."""
+        """Let go of what it needed. Idempotent."""
         if self._is_mounted:
             unmount(self._folder)
             self._is_mounted = False
+
+
+class Server(Protocol):
+    """A database server that can be killed."""
+
+    def kill(self) -> None:
+        """End every process of it at once."""
+
+    def start(self) -> None:
+        """Start it again, and wait until it answers."""
+
+
+class ServerPlace:
+    """A database on a PostgreSQL server that nobody else uses."""
+
+    def __init__(self, server: Server, url: str) -> None:
+        self._server = server
+        self.store = url
+
+    def outage(self, nursery: Nursery) -> Fault:  # noqa: ARG002 - it needs no process of ours
+        """See ``Place``: the server is killed."""
+        return Outage(self._server.kill, self._server.start)
+
+    def full(self) -> Fault:
+        """See ``Place``."""
+        raise UsageError("the disk of a server cannot be full here: only that of a file can")
+
+    def damage(self) -> list[str]:
+        """See ``Place``: the server finds out by itself, when it starts."""
+        return []

@@ -20,7 +20,7 @@ from benchmarks.soak.wall_clock import WallClock
 NAMES: Final = {
     "kill": "a process is killed with -9 and replaced",
     "pause": "a process stands still for LASTS",
-    "outage": "the store is away for LASTS: its write lock is held by somebody else",
+    "outage": "the store is away for LASTS: somebody else holds the file's write lock, or the server is killed",
     "full": "the disk of the store is full for LASTS",
     "clock": "the wall clock of all processes is an hour fast or slow for LASTS",
 }

@@ -14,11 +14,12 @@ from ares.errors import UsageError
 from ares.testing import Nursery as AnyNursery
 from ares.testing.processes import Line
 from benchmarks.soak.crew import Crew
-from benchmarks.soak.places import FilePlace
+from benchmarks.soak.places import FilePlace, ServerPlace
 from benchmarks.soak.plan import Moment, Plan, Timing, moments
 from benchmarks.soak.proof import violations
 from benchmarks.soak.stage import play
 from tests.durability.nursery import ROOT, Nursery
+from tests.postgres import Server
 
 # --- soaks -----------------------------------------------------------------------------------------------------------
 
@@ -44,6 +45,19 @@ def test_nothing_is_lost_doubled_or_stuck_whatever_goes_wrong(nursery: Nursery, 
     # The bodies alone take a second, so that it strikes however fast the machine is.
     assert told["struck"] >= 1
     assert told["violations"] == []
+
+
+@pytest.mark.timeout(2 * LIMIT)
+def test_nothing_is_lost_doubled_or_stuck_when_the_server_is_killed(
+    own_postgres: Server, postgres: str, tmp_path: Path
+) -> None:
+    plan = Plan(postgres, str(tmp_path), processes=2, executions=18, steps=5, seconds=0.1, lease_timeout=30.0)
+    timings = [Timing("kill", 0.6, times=2), Timing("outage", 0.3, 0.3, times=2)]
+
+    soaked = play(ServerPlace(own_postgres, postgres), plan, timings, seed=0, limit=LIMIT)
+
+    assert soaked.struck["outage"] >= 1
+    assert violations(plan, soaked.evidence) == []
 
 
 def test_the_command_prints_what_happened_and_what_was_wrong() -> None:
