@@ -173,6 +173,11 @@ class Attempt:
         with self.driver.lend(), nullcontext() if self.slot is None else self.slot.lent():
             yield
 
+    def make_sure(self) -> None:
+        """Before something that only the owner may begin: raise LeaseLostError if another one took over meanwhile."""
+        if self.driver.options.needs_store:
+            self.driver.ledger.log.make_sure()
+
     def next_run(self) -> int:
         """Number the nested runs of this attempt, from 1."""
         with self._lock:
@@ -267,6 +272,7 @@ class Attempt:
                 raise UsageError(f"once({key!r}) is running in another thread of step {self.path!r} already")
             self._asking.add(key)
         try:
+            self.make_sure()
             value = fn()
             note = Remembered(self.path, self.instance.scope.round, born, key, value)
             body = self.driver.ledger.encode(note)

@@ -127,6 +127,7 @@ def _body(attempt: Attempt) -> Answer:
     is_told = driver.stages.has_before and not attempt.goes_on
     if is_told and ctx is not None and (attempt.instance.index is None or driver.stages.per_item):
         driver.bus.before_step(driver.execution_id, ctx.step)
+    attempt.make_sure()
     if goes_elsewhere(attempt.work):
         call = elsewhere(attempt, call)
     else:

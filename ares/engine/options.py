@@ -79,6 +79,11 @@ class Options:
         """Consequences wait for the commit."""
         return self.durability is Durability.SYNC
 
+    @property
+    def needs_store(self) -> bool:
+        """A store that gives no answer holds the walk up."""
+        return self.durability is not Durability.BEST_EFFORT
+
     def ends_with(self, error: Exception | None) -> bool:
         """Whether a commit that came to this ends the walk. A store that fails is a warning in ``best_effort``; whoever
         lost the right to write writes nothing more in any mode."""

@@ -79,6 +79,9 @@ class InlineLog:
             self._failure = failure_of(self._store.name, self.claim.execution_id, refused)
             return SettledTicket(self._failure)
 
+    def make_sure(self) -> None:
+        """As ``ExecutionLog.make_sure``: there is no other process that could take the claim."""
+
     def closed(self) -> bool:
         """As ``ExecutionLog.closed``."""
         return self._failure is not None

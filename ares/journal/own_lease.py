@@ -7,6 +7,7 @@ anything.
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import attrs
 
@@ -19,6 +20,8 @@ from ares.journal.sightings import Sightings
 #: Seconds between two beats, and how many of them there are at least in what others wait for.
 _INTERVAL = 5.0
 _BEATS = 6
+#: For how many beats nobody takes this owner for gone, counted from one that was stored: as many have to be missed.
+_SURE_FOR = 3
 #: How many times as long as for a takeover a lease is silent before it is forgotten, if nobody wants what it holds.
 _FORGOTTEN_AFTER = 10
 
@@ -41,6 +44,9 @@ class OwnLease:
         self._changing = threading.Lock()
         self._number: int | None = None
         self._is_told = True
+        #: Until when nobody else can have taken it for lost, on the monotonic clock; and held by who finds out.
+        self._sure_until = 0.0
+        self._doubting = threading.Lock()
         #: Held for moments, also within a store's transaction.
         self._looking = threading.Lock()
         self._sightings = Sightings(timeout, self.beats_every)
@@ -85,7 +91,10 @@ class OwnLease:
             self._store.end_lease(number)
 
     def _start(self) -> int:
-        return self._store.start_lease(attrs.evolve(this_process(), beats_every=self.beats_every))
+        began = time.monotonic()
+        number = self._store.start_lease(attrs.evolve(this_process(), beats_every=self.beats_every))
+        self._sure_until = began + _SURE_FOR * self.beats_every
+        return number
 
     def _tell(self) -> None:
         """Under the lock: tell of what was lost. A Ctrl-C may have come between the loss and this."""
@@ -104,14 +113,27 @@ class OwnLease:
             return
         with self._changing:
             self._tell()
+        began = time.monotonic()
         try:
             stands = self._store.beat(number)
         except BaseException:
             with self._looking:
                 self._sightings.miss()
             raise
-        if not stands:
+        if stands:
+            self._sure_until = began + _SURE_FOR * self.beats_every
+        else:
             self.renew(number)
+
+    def make_sure(self) -> None:
+        """Beat now, if the last beat is so long ago that somebody may have taken this owner for gone: it was stopped
+        perhaps, and goes on this very moment. If the lease is lost it is told before this returns; a store that gives
+        no answer leaves it open."""
+        if time.monotonic() < self._sure_until:
+            return
+        with self._doubting, suppress(StoreError):
+            if time.monotonic() >= self._sure_until:
+                self.beat()
 
     # --- the others ---
 

@@ -316,6 +316,14 @@ class ExecutionLog(Protocol):
         that holds the execution's own lock.
         """
 
+    def make_sure(self) -> None:
+        """Before something is done that only the owner may do: hear of a claim that was lost already. Costs nothing as
+        long as the lease was beaten lately; asks the store otherwise, whose failure is no answer.
+
+        Raises:
+            LeaseLostError: It was lost.
+        """
+
     def closed(self) -> bool:
         """Whether the log takes nothing more: its claim was lost or given back, or an append failed for good."""
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ares.errors import StoreError
+from ares.errors import LeaseLostError, StoreError
 from ares.journal.failures import afresh
 from ares.journal.protocol import Append, Claim, Ticket
 
@@ -55,8 +55,9 @@ class QueuedTicket:
 class QueuedLog:
     """The journal of one execution, in front of a store that writes in batches."""
 
-    def __init__(self, group: "GroupCommit", claim: Claim) -> None:
+    def __init__(self, group: "GroupCommit", claim: Claim, make_sure: Callable[[], None]) -> None:
         self._group = group
+        self._make_sure = make_sure
         self.claim = claim
         #: What follows is guarded by the group's mutex.
         self.last_seq = claim.last_seq
@@ -70,6 +71,12 @@ class QueuedLog:
     ) -> QueuedTicket:
         """As ``ExecutionLog.append``."""
         return self._group.hand_over(self, drafts, status, error, lazy=lazy)
+
+    def make_sure(self) -> None:
+        """As ``ExecutionLog.make_sure``."""
+        self._make_sure()
+        if isinstance(self.refusal, LeaseLostError):
+            raise afresh(self.refusal)
 
     def closed(self) -> bool:
         """As ``ExecutionLog.closed``."""

@@ -282,7 +282,8 @@ class StoreJournal:
         with self._lock:
             log = self._logs.get(claim.execution_id)
             if log is None or log.claim != claim:
-                log = InlineLog(self._store, claim) if self._group is None else QueuedLog(self._group, claim)
+                group, make_sure = self._group, self._lease.make_sure
+                log = InlineLog(self._store, claim) if group is None else QueuedLog(group, claim, make_sure)
                 self._logs[claim.execution_id] = log
         return log
 

@@ -100,6 +100,41 @@ def test_an_owner_that_was_stopped_past_its_lease_is_taken_over_and_writes_nothi
     assert counted(effects)["step 3"] == 1
 
 
+def test_an_owner_that_has_not_beaten_for_long_makes_sure_before_a_body_or_an_effect(db: str, again: New) -> None:
+    begun, gate, ran = threading.Barrier(3), threading.Event(), []
+    wf = Workflow("paying")
+
+    @wf.step
+    def pays(ctx: ares.StepContext) -> None:
+        begun.wait(DEADLINE)
+        gate.wait(DEADLINE)
+        ctx.once("payment", ran.append, "paid")
+
+    @wf.step
+    def frees_its_worker() -> None:
+        begun.wait(DEADLINE)
+        gate.wait(DEADLINE)
+
+    @wf.step
+    def comes_next() -> None:
+        ran.append("begun")
+
+    rt = again(lease_timeout=1.0, max_workers=2)
+    handle = rt.submit(wf, execution_id="e")
+    begun.wait(DEADLINE)
+    with closing(sqlite3.connect(db, timeout=DEADLINE, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")  # meanwhile nobody beats
+        other.execute("DELETE FROM leases")
+        threading.Event().wait(1.0)  # others would take it over by now: a half will do
+        gate.set()
+        threading.Event().wait(0.2)
+        other.execute("COMMIT")
+    with pytest.raises(LeaseLostError):
+        handle.result(DEADLINE)
+
+    assert ran == []
+
+
 def asks_when_told_to_end(wf: Workflow, begun: threading.Event) -> Workflow:
     """With a step, one crash of which is too many, that ends when it is asked to."""
 

@@ -7,7 +7,7 @@ from ares.journal.queued import QueuedLog, QueuedTicket
 
 def queue_of(count: int, size: int) -> CommitQueue:
     queue = CommitQueue("store", persistent=False, on_done=lambda ticket: None)
-    log = QueuedLog(None, Claim("x", 1, 1, 1, 0))  # type: ignore[arg-type]  # nothing is handed over through it
+    log = QueuedLog(None, Claim("x", 1, 1, 1, 0), lambda: None)  # type: ignore[arg-type]  # nothing is handed over through it
     for seq in range(1, count + 1):
         entry = Entry(seq, 0, "succeeded", "a", "x" * size)
         queue.put(QueuedTicket(None, log, Append(log.claim, [entry])))  # type: ignore[arg-type]  # as above
