@@ -114,7 +114,10 @@ def chosen(plugins: Iterable[RuntimePlugin] | Literal["installed"]) -> Iterable[
 
 
 def _described(point: "EntryPoint") -> InstalledPlugin:
-    metadata: Any = None if point.dist is None else point.dist.metadata
+    try:
+        metadata: Any = None if point.dist is None else point.dist.metadata
+    except FileNotFoundError:  # said instead of None by the backport of importlib.metadata, where it is installed
+        metadata = None
     name, version = ("", "") if metadata is None else (metadata.get("Name"), metadata.get("Version"))
     return InstalledPlugin(point.name, name or "", version or "", point.value, point)
 

@@ -113,11 +113,18 @@ class Unhappy(Exception):
 
 
 class Obstinate(Exception):
-    """Goes into a pickle, and does not come out."""
+    """Goes into a pickle, and does not come out, whoever helps exceptions with that: some libraries do."""
 
     def __init__(self, *, code: int) -> None:
         super().__init__("obstinate")
         self.code = code
+
+    def __reduce__(self) -> Any:
+        return _stay_inside, ()
+
+
+def _stay_inside() -> None:
+    raise RuntimeError("it stays inside")
 
 
 class Holding(Exception):
