@@ -21,6 +21,7 @@ from ares.errors import RecordedError
 from examples import code_audit
 from tests.cli.command import ROOT, Ended, finish, forked, lines_of, start, wait_until
 from tests.cli.command import ares as command
+from tests.sampling import some
 
 AUDIT = ROOT / "examples" / "code_audit.py"
 STDLIB = Path(sysconfig.get_path("stdlib"))
@@ -80,14 +81,14 @@ def loc_by_radon(text: str) -> int | None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_figures_of_the_whole_standard_library_equal_radons() -> None:
-    names = code_audit.discover(STDLIB)
+def test_the_figures_of_the_standard_library_equal_radons() -> None:
+    names = some(code_audit.discover(STDLIB), one_in=8)
     workers = os.cpu_count() or 1
 
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         found = [each for file in pool.map(differences_from_radon, names, chunksize=16) for each in file]
 
-    assert len(names) > 500
+    assert len(names) > 100
     assert found == []
 
 

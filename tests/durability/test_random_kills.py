@@ -85,7 +85,7 @@ def outline(case: Case, result: WorkflowResult) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(120)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     # Without writes: in which order those of parallel steps are combined is not promised. A step may crash once.
     cases(Features(fail_fast=False, at_most_once=False, max_crashes=False, writes=False, pools=False)),

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.timeout(600)
 SEEDS = st.integers(0, 2**32)
 #: Drawing a case costs more than walking it: each is walked in so many orders.
 ORDERS = 4
-#: 300 of each in CI, 6,000 with --hypothesis-profile=thorough.
-many = settings(max_examples=3 * settings().max_examples)
+#: 200 of each in CI, 4,000 with --hypothesis-profile=thorough.
+many = settings(max_examples=2 * settings().max_examples)
 
 
 def judged(case: Case, weather: Weather) -> Driver:
