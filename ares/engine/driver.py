@@ -175,7 +175,7 @@ class Driver:
 
     def _begin(self) -> None:
         early, self._early = self._early or (), None
-        if self.cutting.is_stopping:
+        if self.outside.is_asked_to_stop:
             return
         self.tally.start(self.walk.state)
         self.walk.telling.before, self.walk.telling.after = self.stages.has_before, self.stages.has_after
@@ -208,7 +208,7 @@ class Driver:
             return None
         if has_errands or self._early is not None:
             return None
-        if self.outside.is_barred:
+        if self.outside.is_barred or self.outside.is_asked_to_stop:
             self.dispatch.pause()
             return None
         return self.dispatch.next()
@@ -437,7 +437,7 @@ class Driver:
         """Come to rest if all that is left waits for answers. Raise if the walk can never move again: a defect, found
         instead of a hang."""
         waits = self.crew or self.unsettled or self.timers.pending > self.clocks.ticking or self._early is not None
-        waits = waits or self.dispatch.is_in_line or self.cutting.is_stopping or self.asking.is_resting
+        waits = waits or self.dispatch.is_in_line or self.outside.is_asked_to_stop or self.asking.is_resting
         if waits or self.over.is_set() or self.outside.is_barred or self.outside.is_too_late or not self.walk.is_idle():
             return
         if self.walk.waits():

@@ -24,6 +24,7 @@ class Step:
     """One instance: a step, a map element or a child step."""
 
     __slots__ = (
+        "asked_seq",
         "attempts",
         "duration",
         "elements",
@@ -60,6 +61,8 @@ class Step:
         self.error: ErrorInfo | None = None
         #: What it asks while it waits for an answer, and when that was asked, in nanoseconds since the epoch.
         self.question: tuple[Asked, int] | None = None
+        #: The number of the entry that asked it.
+        self.asked_seq = 0
         self.output: Any = None
         self.duration = 0.0
         #: Of a map element: what it writes when the map completes.

@@ -18,6 +18,7 @@ holds the two together. What the journal does not tell, it cannot know either:
 """
 
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any, Final
 
 from ares.errors import WalkError
@@ -177,8 +178,9 @@ class Fold:
         )
 
     def questions(self) -> list[tuple[f.Asked, int]]:
-        """The open questions, and when each was asked, in nanoseconds since the epoch."""
-        return [step.question for step in self._steps.unfolded() if step.question is not None]
+        """The open questions in the order they were asked, and when that was, in nanoseconds since the epoch."""
+        asking = [(step.asked_seq, step.question) for step in self._steps.unfolded() if step.question is not None]
+        return [question for _, question in sorted(asking, key=itemgetter(0))]
 
     def question(self, path: str) -> f.Asked | None:
         """What the step at a path asks."""
@@ -274,7 +276,7 @@ class Fold:
     def _on_asked(self, fact: f.Asked) -> None:
         step = self._moved(fact, StepStatus.WAITING)
         assert self._updated_at is not None
-        step.question = (fact, self._updated_at)
+        step.question, step.asked_seq = (fact, self._updated_at), self._seq
         self._interrupts.append(InterruptEntry(name_of(fact.path), fact.path, fact.key, "ask", fact.message))
 
     def _on_answered(self, fact: f.Answered) -> None:

@@ -75,15 +75,15 @@ def test_a_timeout_counts_from_when_the_body_begins_there(runtime: Make, tmp_pat
     notes, go = tmp_path / "notes", tmp_path / "go"
     wf = Workflow("w", inputs={"notes": str, "file": str})
     wf.step(bodies.note_and_wait, id="first", executor="cpu")
-    wf.step(bodies.one, id="second", executor="cpu", timeout=1.5)
+    wf.step(lambda: eventually(lambda: lines(notes)), id="first_has_begun")
+    wf.step(bodies.one, id="second", executor="cpu", timeout=1.5, depends_on=["first_has_begun"])
     handle = rt.submit(wf, {"notes": str(notes), "file": str(go)})
-    eventually(lambda: lines(notes))
     eventually(lambda: rt.checkpoint(handle.id).step_states["second"].status == "RUNNING")
 
     last(2.0)  # it waits for the one process, longer than its timeout
     go.touch()
 
-    assert handle.result(20).raise_for_status().outputs == {"first": 0, "second": 1}
+    assert handle.result(20).raise_for_status().outputs == {"first": 0, "first_has_begun": None, "second": 1}
 
 
 def test_the_others_on_the_pool_run_again_and_that_costs_no_attempt(runtime: Make, tmp_path: Path) -> None:
