@@ -98,6 +98,9 @@ class Place:
             raise _Again from error
         except Exception as error:
             watch.held_back()
+            if pool.was_killed and isinstance(error, OSError):  # it is just being taken down: its pipe is closed
+                self._put_away(pool)
+                raise _Again from error
             raise self._refused(errand, f"did not take it: {describe(error)}") from error
         overtake(pool.kind)
         return trip
