@@ -478,7 +478,7 @@ def test_a_cancel_from_another_process_lets_nothing_more_begin(
 
     assert result["status"] == "CANCELLED"
     assert traces(effects) == ["step 1", "step 2", "through the gate"]
-    assert seconds <= 4  # it does not wait out the five seconds that a cancel gives
+    assert seconds <= 1.5
     assert rt.execution("e").status is ExecutionStatus.CANCELLED
     assert not rt.cancel("e")
     assert rt.resume("e", gated(5)).status is ExecutionStatus.CANCELLED
