@@ -297,14 +297,14 @@ def _connected(address: str, timeout: float) -> Client:
 
 def _queue(name: str, client: Client) -> Queue:
     """A queue at the scheduler, which is waited for only so long."""
+    made: list[Queue] = []
 
-    async def made() -> Any:
-        queue = Queue(name, client=client)
-        await queue._started  # noqa: SLF001 - to await the queue itself would count it twice
-        return queue
+    def make() -> Any:
+        made.append(Queue(name, client=client))
+        return made[0]._started  # noqa: SLF001 - to wait for the queue itself would count it twice
 
-    queue: Queue = client.sync(made, callback_timeout=_ASK_SECONDS)
-    return queue
+    client.sync(make, callback_timeout=_ASK_SECONDS)
+    return made[0]
 
 
 # --- on a worker ------------------------------------------------------------------------------------------
